@@ -1,0 +1,130 @@
+"""Every error that onebus raises on purpose.
+
+Each class is named after the situation, carries a stable ``code`` that all doors show alike, and says
+with ``retryable`` whether the same call may succeed later without anything being changed.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class BusError(Exception):
+    """The root of everything that onebus raises on purpose."""
+
+    code: ClassVar[str] = "bus_error"
+    retryable: ClassVar[bool] = False
+
+
+class InvalidArgument(BusError):
+    """A value given by the caller cannot be used; nothing was changed."""
+
+    code = "invalid_argument"
+
+
+class InvalidName(InvalidArgument):
+    """A name is empty, too long, or holds characters that no store can keep."""
+
+    code = "invalid_name"
+
+
+class InvalidUrl(InvalidArgument):
+    """A store URL cannot be understood."""
+
+    code = "invalid_url"
+
+
+class UnknownScheme(InvalidUrl):
+    """A store URL starts with a scheme that no store answers to."""
+
+    code = "unknown_scheme"
+
+
+class PayloadTooLarge(InvalidArgument):
+    """A message or batch is larger than the configured limit; nothing was stored."""
+
+    code = "payload_too_large"
+
+
+class MissingDriver(BusError):
+    """The store needs a library that is not installed."""
+
+    code = "missing_driver"
+
+
+class CorruptBatch(BusError):
+    """Stored bytes are not a whole and unchanged record batch; they are never delivered."""
+
+    code = "corrupt_batch"
+
+
+class LeaseLost(BusError):
+    """Some of the messages are no longer held by this lease: others hold them, or they are gone.
+
+    ``lost`` names the ranges of ids; the call took effect for every other range it was given.
+    """
+
+    code = "lease_lost"
+
+    def __init__(self, log: str, lost: Sequence[tuple[int, int]]) -> None:
+        ranges = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in lost)
+        super().__init__(
+            f"The lease on messages {ranges} of {log!r} has been lost. They may be delivered again: "
+            "make the lease longer than the work takes, or extend it while working."
+        )
+        self.log = log
+        self.lost = tuple(lost)
+
+
+class VersionConflict(BusError):
+    """A record was changed by somebody else since it was read; nothing was written."""
+
+    code = "version_conflict"
+    retryable = True
+
+
+class SignalsMissed(BusError):
+    """A listener read its signals too slowly, and the oldest of them were dropped; it may go on listening."""
+
+    code = "signals_missed"
+    retryable = True
+
+
+class StoreError(BusError):
+    """The store refused a call for a reason of its own."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store could not be reached, or did not answer before the deadline.
+
+    Where the call was a write that had already been sent, it may or may not have taken effect.
+    """
+
+    code = "store_unavailable"
+    retryable = True
+
+
+class StoreClosed(StoreError):
+    """The store has not been opened, or has been closed."""
+
+    code = "store_closed"
+
+
+class StoreFull(StoreError):
+    """The store has no room left; nothing was stored."""
+
+    code = "store_full"
+    retryable = True
+
+
+class AccessDenied(StoreError):
+    """The store does not accept the user, the password, or what the user tried to do."""
+
+    code = "access_denied"
+
+
+class SchemaTooNew(StoreError):
+    """The database was written by a newer onebus than this one."""
+
+    code = "schema_too_new"

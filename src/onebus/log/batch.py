@@ -1,0 +1,321 @@
+"""The record batch: what producers append in one go, as one blob.
+
+The layout is columnar, so that a reader who wants columns (Spark, through Arrow) takes them as they
+are, and a reader who wants messages cuts them out with slices. All numbers are little-endian::
+
+    offset  size  field
+         0     2  magic "OB"
+         2     1  version (1)
+         3     1  flags: which optional columns follow, and whether the body is compressed
+         4     4  count         messages in the batch, at least 1
+         8     4  body size     bytes of the body before compression
+        12     4  kind          of all messages, unless the kinds column is present
+        16     8  time          milliseconds since 1970, of all messages, unless the times column is present
+        24     4  reserved (0)
+        28     4  CRC-32        of bytes 0..27 and of everything after this header
+        32        body          compressed with zstd when the flag says so
+
+    body:   values    binary column
+            keys      binary column        (flag KEYS)
+            headers   binary column        (flag HEADERS; each value is a msgpack map)
+            times     int64 x count        (flag TIMES)
+            kinds     uint8 x count        (flag KINDS)
+
+    binary column:  validity   a bit per message, least significant first (not for values)
+                    offsets    int32 x (count + 1)
+                    bytes      offsets[count] bytes
+
+Every part of the body starts at a multiple of 8. Offsets and bytes are the buffers of an Arrow binary
+array, validity is Arrow's bitmap, times are an Arrow ``timestamp[ms]``.
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from enum import IntEnum, IntFlag
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
+
+import msgspec
+
+from onebus.errors import CorruptBatch, PayloadTooLarge
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAGIC = b"OB"
+VERSION = 1
+MAX_BODY_BYTES = 256 * 1024 * 1024
+
+_HEADER = struct.Struct("<2sBBIIIqII")
+_HEADER_BYTES = _HEADER.size
+_CRC_AT = _HEADER_BYTES - 4
+
+_headers_encoder = msgspec.msgpack.Encoder()
+_headers_decoder = msgspec.msgpack.Decoder(dict[str, str])
+
+
+class Kind(IntEnum):
+    """What a message's bytes are, so that it comes back as what it was."""
+
+    BYTES = 0
+    TEXT = 1
+    JSON = 2
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One message as a log keeps it; `time_ms` is filled in by the batch when the producer gave none."""
+
+    value: bytes
+    kind: Kind = Kind.BYTES
+    key: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    time_ms: int | None = None
+
+
+class BinaryColumn(NamedTuple):
+    """The buffers of an Arrow binary array: `validity` is None when nothing is null."""
+
+    validity: memoryview | None
+    offsets: memoryview
+    data: memoryview
+
+    def cells(self) -> list[bytes | None]:
+        data = bytes(self.data)
+        ends = self.offsets.tolist()
+        starts = iter(ends)
+        cells: list[bytes | None] = [data[start:end] for start, end in zip(starts, ends[1:], strict=False)]
+        if self.validity is not None:
+            bits = int.from_bytes(self.validity, "little")
+            for index in range(len(cells)):
+                if not bits >> index & 1:
+                    cells[index] = None
+        return cells
+
+
+class _Flags(IntFlag):
+    ZSTD = 1
+    KEYS = 2
+    HEADERS = 4
+    TIMES = 8
+    KINDS = 16
+
+
+_KNOWN_FLAGS = sum(_Flags)
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A decoded batch: columns as buffers into the blob (or into its decompressed body), nothing copied."""
+
+    count: int
+    time_ms: int
+    kind: Kind
+    values: BinaryColumn
+    keys: BinaryColumn | None
+    headers: BinaryColumn | None
+    times: memoryview | None
+    kinds: memoryview | None
+
+    def payloads(self) -> list[bytes]:
+        """Return just the values, in order: the cheapest way to the messages."""
+        data = bytes(self.values.data)
+        ends = self.values.offsets.tolist()
+        return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+
+    def entries(self) -> list[Entry]:
+        """Return the messages, in order."""
+        payloads = self.payloads()
+        if self.keys is None and self.headers is None and self.times is None and self.kinds is None:
+            kind, time_ms = self.kind, self.time_ms
+            return [Entry(value, kind, None, None, time_ms) for value in payloads]
+        nothing = [None] * self.count
+        return [
+            Entry(value, kind, key, headers, time_ms)
+            for value, kind, key, headers, time_ms in zip(
+                payloads,
+                [self.kind] * self.count if self.kinds is None else [_KINDS[kind] for kind in self.kinds],
+                nothing if self.keys is None else self.keys.cells(),
+                nothing if self.headers is None else map(_decode_headers, self.headers.cells()),
+                [self.time_ms] * self.count if self.times is None else self.times.tolist(),
+                strict=True,
+            )
+        ]
+
+
+def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> bytes:
+    """Return the entries as one blob; those without a time get `now_ms`.
+
+    Raises:
+        PayloadTooLarge: together the entries exceed `MAX_BODY_BYTES`.
+    """
+    if not entries:
+        raise ValueError("a batch holds at least one message")
+    flags = _Flags(0)
+    values = [entry.value for entry in entries]
+    parts = _binary_column(values)
+
+    keys = [entry.key for entry in entries]
+    if keys.count(None) != len(keys):
+        flags |= _Flags.KEYS
+        parts += _nullable_column(keys)
+
+    headers = [entry.headers for entry in entries]
+    if any(headers):
+        flags |= _Flags.HEADERS
+        parts += _nullable_column([_headers_encoder.encode(one) if one else None for one in headers])
+
+    times = [entry.time_ms for entry in entries]
+    base_ms = now_ms if times[0] is None else times[0]
+    if times.count(times[0]) != len(times):
+        flags |= _Flags.TIMES
+        parts.append(array("q", [now_ms if time is None else time for time in times]))
+
+    kinds = [entry.kind for entry in entries]
+    if kinds.count(kinds[0]) != len(kinds):
+        flags |= _Flags.KINDS
+        parts.append(bytes(kinds))
+
+    body = _aligned(parts)
+    body_bytes = len(body)
+    if compress:
+        packed = zstd.compress(body)
+        if len(packed) < body_bytes:
+            flags |= _Flags.ZSTD
+            body = packed
+    head = _HEADER.pack(MAGIC, VERSION, flags, len(values), body_bytes, kinds[0], base_ms, 0, 0)[:_CRC_AT]
+    return b"".join((head, crc32(body, crc32(head)).to_bytes(4, "little"), body))
+
+
+def count_of(blob: bytes) -> int:
+    """Return how many messages a blob holds, from its header alone."""
+    return _read_header(memoryview(blob))[4]
+
+
+def decode(blob: bytes | memoryview) -> Batch:
+    """Check a blob and return its columns without copying them.
+
+    Raises:
+        CorruptBatch: the bytes are not a whole, unchanged batch of a version that is known here.
+    """
+    view = memoryview(blob)
+    _, _, bits, kind, count, body_bytes, time_ms = _read_header(view)
+    stored_crc = int.from_bytes(view[_CRC_AT:_HEADER_BYTES], "little")
+    if crc32(view[_HEADER_BYTES:], crc32(view[:_CRC_AT])) != stored_crc:
+        raise CorruptBatch("The checksum of a batch does not match: its bytes were changed or cut.")
+    flags = _Flags(bits)
+    reader = _BodyReader(_body(view[_HEADER_BYTES:], body_bytes, flags), count)
+    batch = Batch(
+        count=count,
+        time_ms=time_ms,
+        kind=_KINDS[kind],
+        values=reader.binary_column(nullable=False),
+        keys=reader.binary_column(nullable=True) if flags & _Flags.KEYS else None,
+        headers=reader.binary_column(nullable=True) if flags & _Flags.HEADERS else None,
+        times=reader.take(count * 8).cast("q") if flags & _Flags.TIMES else None,
+        kinds=reader.take(count) if flags & _Flags.KINDS else None,
+    )
+    reader.finish()
+    if batch.kinds is not None and max(batch.kinds) > max(Kind):
+        raise CorruptBatch("A batch holds a message of an unknown kind.")
+    return batch
+
+
+def _read_header(view: memoryview) -> tuple[bytes, int, int, int, int, int, int]:
+    if len(view) < _HEADER_BYTES:
+        raise CorruptBatch(f"A batch has {len(view)} bytes, less than its header.")
+    magic, version, flags, count, body_bytes, kind, time_ms, reserved, _ = _HEADER.unpack_from(view)
+    if magic != MAGIC:
+        raise CorruptBatch("The bytes are not a batch: the magic number is missing.")
+    if version != VERSION:
+        raise CorruptBatch(f"A batch has version {version}, known is {VERSION}. Was it written by a newer onebus?")
+    if flags & ~_KNOWN_FLAGS or reserved or kind not in _KINDS:
+        raise CorruptBatch("A batch has flags that are not known here.")
+    # Each message takes at least the four bytes of its offset, which bounds an absurd count.
+    if not 0 < count * 4 < body_bytes <= MAX_BODY_BYTES:
+        raise CorruptBatch(f"A batch claims {count} messages in {body_bytes} bytes.")
+    return magic, version, flags, kind, count, body_bytes, time_ms
+
+
+def _body(stored: memoryview, body_bytes: int, flags: _Flags) -> memoryview:
+    if not flags & _Flags.ZSTD:
+        body = stored
+    else:
+        try:
+            body = memoryview(zstd.ZstdDecompressor().decompress(stored, max_length=body_bytes + 1))
+        except zstd.ZstdError as error:
+            raise CorruptBatch(f"A batch cannot be decompressed: {error}.") from error
+    if len(body) != body_bytes:
+        raise CorruptBatch(f"The body of a batch has {len(body)} bytes instead of {body_bytes}.")
+    return body
+
+
+class _BodyReader:
+    """Takes the parts of a body one after the other and refuses to leave its bounds."""
+
+    def __init__(self, body: memoryview, count: int) -> None:
+        self._body = body
+        self._count = count
+        self._at = 0
+
+    def take(self, size: int) -> memoryview:
+        part = self._body[self._at : self._at + size]
+        if len(part) != size:
+            raise CorruptBatch("A column of a batch is longer than the batch.")
+        self._at += size + -size % 8
+        return part
+
+    def binary_column(self, *, nullable: bool) -> BinaryColumn:
+        validity = self.take((self._count + 7) // 8) if nullable else None
+        offsets = self.take((self._count + 1) * 4).cast("i")
+        ends = offsets.tolist()
+        if ends[0] != 0 or ends != sorted(ends):
+            raise CorruptBatch("The offsets of a batch do not ascend.")
+        return BinaryColumn(validity, offsets, self.take(ends[-1]))
+
+    def finish(self) -> None:
+        if self._at < len(self._body):
+            raise CorruptBatch("A batch is longer than its columns.")
+
+
+_Part: TypeAlias = "bytes | array[int]"
+
+
+def _binary_column(cells: Sequence[bytes]) -> list[_Part]:
+    data = b"".join(cells)
+    if len(data) > MAX_BODY_BYTES // 2:
+        raise PayloadTooLarge(f"A batch of {len(data)} bytes is too large; append fewer messages at once.")
+    return [array("i", accumulate(map(len, cells), initial=0)), data]
+
+
+def _nullable_column(cells: Sequence[bytes | None]) -> list[_Part]:
+    bits = sum(1 << index for index, cell in enumerate(cells) if cell is not None)
+    validity = bits.to_bytes((len(cells) + 7) // 8, "little")
+    return [validity, *_binary_column([b"" if cell is None else cell for cell in cells])]
+
+
+def _aligned(parts: Sequence[_Part]) -> bytes:
+    pieces: list[_Part] = []
+    for part in parts:
+        size = len(part) * (part.itemsize if isinstance(part, array) else 1)
+        pieces.append(part)
+        pieces.append(bytes(-size % 8))
+    return b"".join(pieces)
+
+
+def _decode_headers(cell: bytes | None) -> Mapping[str, str] | None:
+    if cell is None:
+        return None
+    try:
+        return _headers_decoder.decode(cell)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptBatch(f"The headers of a message cannot be read: {error}.") from error
+
+
+if sys.byteorder != "little":  # pragma: no cover - no such machine is supported by Arrow's users here
+    raise ImportError("onebus stores little-endian batches and runs on little-endian machines only")
+

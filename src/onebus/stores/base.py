@@ -1,0 +1,630 @@
+"""The store contract: what a log needs of the thing that keeps it.
+
+A store keeps **logs** (ordered messages with dense ids), **records** (small maps with a version) and
+carries **signals** (payloads for whoever listens now). This page is the whole contract: a new store
+subclasses `Store`, implements the methods that start with an underscore, and passes `tests/contract`.
+
+Logs
+    A log comes into being with its first append or `touch(create=True)`, and ends with `drop` or when its
+    time to live runs out. Its ids start at 1, are dense, and never go back while it lives. Each life
+    of a log has its own ``epoch``, a random text, so that a reader can tell a new log with an old
+    name from the log it knew.
+
+    Messages are appended as record batches (`onebus.log.batch`) and kept as such: the last id of a batch
+    is its address. The store never looks into a batch beyond its header.
+
+Atomicity
+    Every call takes effect as a whole or not at all, also when the process is killed in the middle.
+    `append` with ``mirror`` writes both logs or neither. `claim` with ``settle`` does both or neither.
+
+Order
+    Appends to one log are totally ordered by their ids, and a reader never sees an id before all
+    smaller ones are visible. Two appends of one caller, one after the other, have ascending ids.
+
+Durability
+    When `append` returns, the batch is as safe as the store's own promise: on disk for SQLite, PostgreSQL
+    and MySQL with their default settings, what ``appendfsync`` says for Redis. `inspect` tells.
+
+Cancellation
+    A cancelled call may or may not have taken effect. It leaves the store usable.
+
+Time
+    Leases, delays and times to live are measured by one clock per store: the server's where there is a
+    server, so that the clocks of its clients do not matter.
+
+Failure
+    While the store is away, calls wait for it, up to the deadline of the store's options, and
+    then raise `StoreUnavailable`. A call that only reads, or that may be repeated without harm, is repeated
+    when the connection breaks under it. Every other call raises `StoreUnavailable` at once: it may or may not
+    have taken effect. Nothing is buffered in between.
+
+Waking up
+    `watch` tells that a log may have something new to read or to claim. It is a hint: it may come
+    without need, and is allowed to get lost, so a reader also looks by itself from time to time.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Self, TypeVar
+
+from onebus.errors import BusError, InvalidArgument, LeaseLost, PayloadTooLarge, StoreClosed, StoreUnavailable
+from onebus.log.batch import count_of
+from onebus.log.claims import Lease
+from onebus.log.names import check_name, place_of
+from onebus.log.retention import KEEP_ALL, Retention
+from onebus.stores.health import Health
+from onebus.stores.switchboard import Subscription, Switchboard, Watch
+
+T = TypeVar("T")
+
+Clock = Callable[[], int]
+"""Returns milliseconds since 1970."""
+
+FOREVER: Final = 0.0
+"""The time to live of a log or record that never expires by itself."""
+
+MEBIBYTE: Final = 1024 * 1024
+
+Lost = Sequence[tuple[int, int]]
+"""Ranges of ids that a lease was thought to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings that every store has."""
+
+    deadline_seconds: float = 10.0
+    """How long a call may take, waiting for an absent store included."""
+    max_batch_bytes: int = 8 * MEBIBYTE
+    """The largest batch that `append` accepts."""
+    clock: Clock | None = None
+    """Replaces the store's own clock; for tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a mirrored batch comes from: the log it was appended to, and its first id there."""
+
+    log: str
+    first_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch with its place in a log."""
+
+    last_id: int
+    count: int
+    blob: bytes
+    appended_ms: int
+    origin: Origin | None = None
+
+    @property
+    def first_id(self) -> int:
+        return self.last_id - self.count + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What `read` found. Ids at or before ``after`` in the first batch are the reader's to skip."""
+
+    batches: Sequence[StoredBatch]
+    first_id: int
+    """The oldest id that the log still keeps; ``last_id + 1`` when it is empty."""
+    last_id: int
+    """The newest id of the log; 0 when there is none."""
+    epoch: str
+    """The life of the log that was read; empty when there is no such log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What `claim` took: ranges of ids, and the batches that cover them."""
+
+    leases: Sequence[Lease]
+    batches: Sequence[StoredBatch]
+    lost: Lost = ()
+    """The ranges given as ``settle`` that were not held any more."""
+    retry_after_seconds: float | None = None
+    """When this claim took less than its limit: how long until a lease or delay ends, if any does."""
+
+    @property
+    def count(self) -> int:
+        return sum(lease.count for lease in self.leases)
+
+
+@dataclass(frozen=True, slots=True)
+class LogStat:
+    """The state of a log at one moment."""
+
+    epoch: str
+    first_id: int
+    """The oldest id that is kept and not yet trimmed away."""
+    last_id: int
+    head: int
+    """The first id that nobody has ever claimed."""
+    claimable: int
+    """Messages that a claim could take now."""
+    held: int
+    """Messages that are leased, or wait out a delay."""
+    bytes: int
+    """Size of all batches from the oldest one kept to the newest."""
+    ttl_seconds: float
+    """Time to live without a touch; `FOREVER` when it does not expire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A small map with a version that grows with every change."""
+
+    version: int
+    fields: Mapping[str, bytes]
+
+
+class Verdict(Enum):
+    GOOD = "good"
+    INFO = "info"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `inspect` found, in plain words."""
+
+    topic: str
+    text: str
+    verdict: Verdict = Verdict.INFO
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a store is, and how safe it keeps things."""
+
+    product: str
+    version: str
+    findings: Sequence[Finding]
+
+
+class Store(ABC):
+    """Keeps logs and records, and carries signals; see the head of this page for what it promises.
+
+    The public methods check their arguments, keep the deadline and wait for an absent store. Stores
+    implement the underscored ones, which may rely on good arguments.
+    """
+
+    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
+        self.url = url
+        """Where the store is, without its password."""
+        self.options = options or StoreOptions()
+        self.switchboard = Switchboard()
+        self.health = Health(self._probe)
+        self._is_open = False
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect, and create or migrate what the store needs. Opening an open store does nothing.
+
+        Raises:
+            StoreUnavailable: the server does not answer.
+            AccessDenied: the server refuses the user or the password.
+            MissingDriver: a library is not installed.
+            SchemaTooNew: the database belongs to a newer onebus.
+        """
+        if self._is_open:
+            return
+        try:
+            async with asyncio.timeout(self.options.deadline_seconds):
+                await self._open()
+        except BaseException as error:
+            await self._close()
+            if isinstance(error, TimeoutError):
+                raise self._timed_out() from error
+            raise
+        self._is_open = True
+        self.health.start()
+
+    async def close(self) -> None:
+        """Give back every connection and thread. Closing twice does nothing."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self.switchboard.close()
+        await self.health.stop()
+        await self._close()
+
+    # Logs
+
+    async def append(
+        self,
+        log: str,
+        batch: bytes,
+        *,
+        mirror: str | None = None,
+        retain: Retention = KEEP_ALL,
+        mirror_retain: Retention = KEEP_ALL,
+    ) -> int:
+        """Add a batch to the end of a log and return the id of its first message.
+
+        With ``mirror`` the same batch is also added to a second log, which must have the same place
+        (`onebus.log.names.place_of`), and says there where it comes from. ``retain`` trims in the same step.
+        The log's time to live starts anew.
+
+        Raises:
+            PayloadTooLarge, StoreFull, StoreUnavailable
+        """
+        check_name(log)
+        if mirror is not None:
+            check_name(mirror)
+            if mirror == log or place_of(mirror) != place_of(log):
+                raise InvalidArgument(f"{mirror!r} cannot mirror {log!r}: it must be another log of the same place.")
+        if len(batch) > self.options.max_batch_bytes:
+            raise PayloadTooLarge(
+                f"A batch of {len(batch)} bytes exceeds max_batch_bytes={self.options.max_batch_bytes}; "
+                "append fewer messages at once, or raise the limit."
+            )
+        count = count_of(batch)
+        return await self._call(lambda: self._append(log, batch, count, mirror, retain, mirror_retain))
+
+    async def read(self, log: str, *, after: int, limit: int = 10_000, max_bytes: int = 4 * MEBIBYTE) -> Slice:
+        """Return the batches that follow id `after`, oldest first: at least one, if there is one.
+
+        Stops before the batch that would exceed ``limit`` messages or ``max_bytes``.
+        """
+        check_name(log)
+        _check_positive(limit=limit, max_bytes=max_bytes)
+        return await self._call(lambda: self._read(log, max(after, 0), limit, max_bytes), repeatable=True)
+
+    async def claim(
+        self,
+        log: str,
+        *,
+        limit: int,
+        lease_seconds: float | None = None,
+        redeliver: bool = True,
+        owner: str = "",
+        max_bytes: int = 4 * MEBIBYTE,
+        settle: Sequence[Lease] = (),
+    ) -> Claim:
+        """Take up to `limit` messages that nobody holds: freed ones first, then new ones, by id.
+
+        Without ``lease_seconds`` they are done at once. With it they are held until they are settled or released,
+        or until the lease ends; then they are claimable again, or, with ``redeliver=False``, done.
+        At least one message is taken if there is one, even if its batch exceeds ``max_bytes``.
+
+        ``settle`` first settles earlier leases, in the same step; those that were lost are named in the claim.
+        """
+        check_name(log)
+        _check_positive(limit=limit, max_bytes=max_bytes)
+        if lease_seconds is not None:
+            _check_positive(lease_seconds=lease_seconds)
+        lease_ms = None if lease_seconds is None else _milliseconds(lease_seconds)
+        request = ClaimRequest(limit, lease_ms, redeliver, owner, max_bytes, tuple(settle))
+        return await self._call(lambda: self._claim(log, request))
+
+    async def settle(self, log: str, leases: Sequence[Lease]) -> None:
+        """Declare messages done. A batch of which every message is done is deleted.
+
+        Raises:
+            LeaseLost: some are not held any more; the others are settled all the same.
+        """
+        await self._change(log, leases, lambda: self._settle(log, leases))
+
+    async def release(
+        self, log: str, leases: Sequence[Lease], *, delay_seconds: float = 0.0, attempted: bool = True
+    ) -> None:
+        """Give messages back, to be claimed before newer ones, after ``delay_seconds``.
+
+        With ``attempted=False`` the claim does not count as an attempt: the messages were never handed over.
+
+        Raises:
+            LeaseLost: some are not held any more; the others are released all the same.
+        """
+        if delay_seconds < 0:
+            raise InvalidArgument(f"delay_seconds must not be negative, but is {delay_seconds}.")
+        delay_ms = _milliseconds(delay_seconds) if delay_seconds else 0
+        await self._change(log, leases, lambda: self._release(log, leases, delay_ms, attempted))
+
+    async def extend(self, log: str, leases: Sequence[Lease], *, lease_seconds: float) -> None:
+        """Hold messages for ``lease_seconds`` from now.
+
+        Raises:
+            LeaseLost: some are not held any more; the others are extended all the same.
+        """
+        _check_positive(lease_seconds=lease_seconds)
+        lease_ms = _milliseconds(lease_seconds)
+        await self._change(log, leases, lambda: self._extend(log, leases, lease_ms), repeatable=True)
+
+    async def trim(self, log: str, retain: Retention) -> int:
+        """Forget what exceeds the limits and return the oldest id that remains.
+
+        Messages that are trimmed away are gone for claims too, whoever holds them.
+        """
+        check_name(log)
+        return await self._call(lambda: self._trim(log, retain), repeatable=True)
+
+    async def stat(self, log: str) -> LogStat | None:
+        """Return the state of a log, or None if there is no such log."""
+        check_name(log)
+        return await self._call(lambda: self._stat(log), repeatable=True)
+
+    async def touch(self, log: str, *, ttl_seconds: float | None = None, create: bool = False) -> bool:
+        """Start a log's time to live anew and return whether the log existed.
+
+        ``ttl_seconds`` changes the time to live, `FOREVER` removes it, None leaves it. With ``create`` an absent
+        log is created, empty.
+        """
+        check_name(log)
+        ttl_ms = _ttl_milliseconds(ttl_seconds)
+        return await self._call(lambda: self._touch(log, ttl_ms, create))
+
+    async def clear(self, log: str) -> None:
+        """Forget all messages and claims of a log. Its ids go on where they were."""
+        check_name(log)
+        await self._call(lambda: self._clear(log), repeatable=True)
+
+    async def drop(self, log: str) -> bool:
+        """End a log and return whether it existed. A log created later under its name has another epoch."""
+        check_name(log)
+        return await self._call(lambda: self._drop(log))
+
+    async def list_logs(self, prefix: str = "") -> list[str]:
+        """Return the names of all logs that start with `prefix`, sorted."""
+        return sorted(await self._call(lambda: self._list_logs(prefix), repeatable=True))
+
+    async def holds(self, place: str) -> bool:
+        """Return whether a place lives here: a log or record of that name, or its anchor (`names.anchor_of`)."""
+        check_name(place)
+        return await self._call(lambda: self._holds(place), repeatable=True)
+
+    # Records
+
+    async def get(self, name: str) -> Record | None:
+        """Return a record, or None if there is none."""
+        check_name(name)
+        return await self._call(lambda: self._get(name), repeatable=True)
+
+    async def put(
+        self,
+        name: str,
+        fields: Mapping[str, bytes | None],
+        *,
+        expected: int | None = None,
+        ttl_seconds: float | None = None,
+    ) -> int:
+        """Set fields of a record and return its new version. Other fields stay; a field set to None goes.
+
+        With ``expected`` the record must have that version; 0 means that it must not exist. ``ttl_seconds``
+        works as in `touch`, and every put starts the time to live anew.
+
+        Raises:
+            VersionConflict: the record does not have the expected version.
+        """
+        check_name(name)
+        if not fields:
+            raise InvalidArgument("A put without fields would change nothing; give at least one.")
+        for field in fields:
+            check_name(field)
+        ttl_ms = _ttl_milliseconds(ttl_seconds)
+        return await self._call(lambda: self._put(name, fields, expected, ttl_ms))
+
+    async def delete(self, name: str, *, expected: int | None = None) -> bool:
+        """Remove a record and return whether it existed.
+
+        Raises:
+            VersionConflict: ``expected`` is given and the record has another version, or does not exist.
+        """
+        check_name(name)
+        return await self._call(lambda: self._delete(name, expected))
+
+    # Signals
+
+    async def signal(self, name: str, payload: bytes) -> int:
+        """Hand a payload to everyone who listens to `name` now, and return how many open stores that is.
+
+        Delivery: at most once. Order: as signalled by one caller, one after the other.
+        """
+        check_name(name)
+        return await self._call(lambda: self._signal(name, payload))
+
+    @asynccontextmanager
+    async def listen(self, name: str) -> AsyncIterator[Subscription]:
+        """Listen to a signal. What is signalled after this is entered arrives."""
+        check_name(name)
+        with self.switchboard.subscribe(name) as subscription:
+            try:
+                await self._call(lambda: self._start_listening(name), repeatable=True)
+                yield subscription
+            finally:
+                if self.switchboard.is_last_subscription(subscription):
+                    await self._stop(lambda: self._stop_listening(name))
+
+    @asynccontextmanager
+    async def watch(self, log: str) -> AsyncIterator[Watch]:
+        """Be woken when a log may have something new to read or to claim."""
+        check_name(log)
+        with self.switchboard.watch(log) as watch:
+            try:
+                await self._call(lambda: self._start_watching(log), repeatable=True)
+                yield watch
+            finally:
+                if self.switchboard.is_last_watch(watch):
+                    await self._stop(lambda: self._stop_watching(log))
+
+    async def inspect(self) -> Inspection:
+        """Say what the store is and how safe it keeps things."""
+        return await self._call(self._inspect, repeatable=True)
+
+    # What a store implements
+
+    @abstractmethod
+    async def _open(self) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Give everything back; also called when `_open` failed half-way."""
+
+    @abstractmethod
+    async def _probe(self) -> None:
+        """Ask the server for a sign of life; raise `StoreUnavailable` if there is none."""
+
+    @abstractmethod
+    async def _append(
+        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+    ) -> int: ...
+
+    @abstractmethod
+    async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice: ...
+
+    @abstractmethod
+    async def _claim(self, log: str, request: "ClaimRequest") -> Claim: ...
+
+    @abstractmethod
+    async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost: ...
+
+    @abstractmethod
+    async def _release(self, log: str, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost: ...
+
+    @abstractmethod
+    async def _extend(self, log: str, leases: Sequence[Lease], lease_ms: int) -> Lost: ...
+
+    @abstractmethod
+    async def _trim(self, log: str, retain: Retention) -> int: ...
+
+    @abstractmethod
+    async def _stat(self, log: str) -> LogStat | None: ...
+
+    @abstractmethod
+    async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool: ...
+
+    @abstractmethod
+    async def _clear(self, log: str) -> None: ...
+
+    @abstractmethod
+    async def _drop(self, log: str) -> bool: ...
+
+    @abstractmethod
+    async def _list_logs(self, prefix: str) -> list[str]: ...
+
+    @abstractmethod
+    async def _holds(self, place: str) -> bool: ...
+
+    @abstractmethod
+    async def _get(self, name: str) -> Record | None: ...
+
+    @abstractmethod
+    async def _put(
+        self, name: str, fields: Mapping[str, bytes | None], expected: int | None, ttl_ms: int | None
+    ) -> int: ...
+
+    @abstractmethod
+    async def _delete(self, name: str, expected: int | None) -> bool: ...
+
+    @abstractmethod
+    async def _signal(self, name: str, payload: bytes) -> int: ...
+
+    @abstractmethod
+    async def _start_listening(self, name: str) -> None:
+        """Return once signals of `name` reach the switchboard; may be called again while they do."""
+
+    @abstractmethod
+    async def _stop_listening(self, name: str) -> None: ...
+
+    @abstractmethod
+    async def _start_watching(self, log: str) -> None:
+        """Return once growth of `log` reaches the switchboard; may be called again while it does."""
+
+    @abstractmethod
+    async def _stop_watching(self, log: str) -> None: ...
+
+    @abstractmethod
+    async def _inspect(self) -> Inspection: ...
+
+    # What stores share
+
+    async def _call(self, operation: Callable[[], Awaitable[T]], *, repeatable: bool = False) -> T:
+        if not self._is_open:
+            raise StoreClosed(f"The store {self.url} is not open; open it first, or use it in `async with`.")
+        try:
+            async with asyncio.timeout(self.options.deadline_seconds):
+                while True:
+                    await self.health.wait_online()
+                    try:
+                        return await operation()
+                    except StoreUnavailable as error:
+                        self.health.went_offline(error)
+                        if not repeatable:
+                            raise
+        except TimeoutError as error:
+            raise self._timed_out() from error
+
+    async def _change(
+        self,
+        log: str,
+        leases: Sequence[Lease],
+        operation: Callable[[], Awaitable[Lost]],
+        *,
+        repeatable: bool = False,
+    ) -> None:
+        check_name(log)
+        if not leases:
+            return
+        lost = await self._call(operation, repeatable=repeatable)
+        if lost:
+            raise LeaseLost(log, lost)
+
+    async def _stop(self, operation: Callable[[], Awaitable[None]]) -> None:
+        # Nobody is left to hear what fails here, and a store that is away has already stopped.
+        try:
+            if self._is_open and self.health.is_online:
+                await self._call(operation)
+        except BusError:
+            return
+
+    def _timed_out(self) -> StoreUnavailable:
+        reason = f": {self.health.reason}" if self.health.reason else ""
+        return StoreUnavailable(
+            f"The store {self.url} did not answer within {self.options.deadline_seconds} s{reason}. "
+            "Check that it runs and can be reached; `onebus doctor` tells more."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """The checked arguments of `Store.claim`."""
+
+    limit: int
+    lease_ms: int | None
+    redeliver: bool
+    owner: str
+    max_bytes: int
+    settle: tuple[Lease, ...]
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _ttl_milliseconds(ttl_seconds: float | None) -> int | None:
+    if ttl_seconds is None or ttl_seconds == FOREVER:
+        return None if ttl_seconds is None else 0
+    _check_positive(ttl_seconds=ttl_seconds)
+    return _milliseconds(ttl_seconds)
+
+
+def _check_positive(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number > 0:
+            raise InvalidArgument(f"{name} must be greater than 0, but is {number}.")

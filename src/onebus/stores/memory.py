@@ -1,0 +1,465 @@
+"""A store in the memory of this process: the rules of the contract, and nothing else.
+
+``memory://`` is a store of its own. ``memory://name`` is shared by all stores of this process that are
+opened under that name, and is forgotten when the last of them is closed.
+"""
+
+import secrets
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from onebus.errors import VersionConflict
+from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease
+from onebus.log.names import anchor_of
+from onebus.log.retention import KEEP_ALL, Retention
+from onebus.stores.base import (
+    Claim,
+    ClaimRequest,
+    Finding,
+    Inspection,
+    LogStat,
+    Lost,
+    Origin,
+    Record,
+    Slice,
+    Store,
+    StoredBatch,
+    StoreOptions,
+    Verdict,
+)
+
+COMPACT_AFTER = 1000
+
+
+class BatchShelf:
+    """The batches of one log by their last id. Removing one costs the same wherever it stands."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, StoredBatch] = {}
+        self._last_ids: list[int] = []
+        self._start = 0
+
+    def add(self, batch: StoredBatch) -> None:
+        self._batches[batch.last_id] = batch
+        self._last_ids.append(batch.last_id)
+
+    def remove(self, batch: StoredBatch) -> None:
+        # The id stays in the list until the list is mostly made of such leftovers.
+        del self._batches[batch.last_id]
+        while self._start < len(self._last_ids) and self._last_ids[self._start] not in self._batches:
+            self._start += 1
+        if len(self._last_ids) > 2 * len(self._batches) + COMPACT_AFTER:
+            self._last_ids = [last_id for last_id in self._last_ids if last_id in self._batches]
+            self._start = 0
+
+    def since(self, first_id: int) -> Iterator[StoredBatch]:
+        """Yield the batches from the one that covers `first_id` on."""
+        index = bisect_left(self._last_ids, first_id, lo=self._start)
+        for last_id in islice(self._last_ids, index, None):
+            batch = self._batches.get(last_id)
+            if batch is not None:
+                yield batch
+
+    def oldest(self) -> StoredBatch | None:
+        return next(self.since(0), None)
+
+
+@dataclass(slots=True)
+class MemoryLog:
+    """One log and its claims."""
+
+    epoch: str = field(default_factory=lambda: secrets.token_hex(8))
+    first_id: int = 1
+    last_id: int = 0
+    head: int = 1
+    fence: int = 0
+    bytes_appended: int = 0
+    ttl_ms: int = 0
+    expires_ms: int = 0
+    shelf: BatchShelf = field(default_factory=BatchShelf)
+    ends_at_byte: dict[int, int] = field(default_factory=dict)
+    holds: HoldTable = field(default_factory=HoldTable)
+
+    def append(self, blob: bytes, count: int, now_ms: int, origin: Origin | None = None) -> int:
+        first_id = self.last_id + 1
+        self.last_id += count
+        self.bytes_appended += len(blob)
+        self.ends_at_byte[self.last_id] = self.bytes_appended
+        self.shelf.add(StoredBatch(self.last_id, count, blob, now_ms, origin))
+        return first_id
+
+    def claim(self, request: ClaimRequest, now_ms: int) -> Claim:
+        lost = self.settle(request.settle)
+        self.discard(self.holds.free_due(now_ms))
+        self.fence += 1
+        fence = NO_FENCE if request.lease_ms is None else self.fence
+        taken, batches = self._take(request, fence)
+        if request.lease_ms is None:
+            self.discard(taken)
+        else:
+            for hold in taken:
+                self.holds.add(
+                    replace(hold, due_ms=now_ms + request.lease_ms, redeliver=request.redeliver, owner=request.owner)
+                )
+        retry_after_seconds = None
+        due_ms = self.holds.next_due_ms()
+        if due_ms is not None and sum(hold.count for hold in taken) < request.limit:
+            retry_after_seconds = max(due_ms - now_ms, 0) / 1000
+        return Claim([hold.lease() for hold in taken], batches, lost, retry_after_seconds)
+
+    def _take(self, request: ClaimRequest, fence: int) -> tuple[list[Hold], list[StoredBatch]]:
+        taken: list[Hold] = []
+        batches: dict[int, StoredBatch] = {}
+        room, room_bytes = request.limit, request.max_bytes
+        while room > 0:
+            free = self.holds.take_free(room)
+            wanted = free or self._take_new(room)
+            if not wanted:
+                break
+            for index, hold in enumerate(wanted):
+                last_id, room_bytes = self._collect(hold, batches, room_bytes)
+                if last_id >= hold.first:
+                    taken.append(replace(hold, last=last_id, fence=fence, attempts=hold.attempts + 1))
+                    room -= last_id - hold.first + 1
+                if last_id < hold.last:
+                    self._give_back(replace(hold, first=last_id + 1), is_new=not free)
+                    for later in wanted[index + 1 :]:
+                        self.holds.add(later)
+                    return taken, list(batches.values())
+        return taken, list(batches.values())
+
+    def _take_new(self, limit: int) -> list[Hold]:
+        first, last = self.head, min(self.last_id, self.head + limit - 1)
+        if first > last:
+            return []
+        self.head = last + 1
+        return [Hold(first, last, NO_FENCE, FREE, attempts=0)]
+
+    def _give_back(self, hold: Hold, *, is_new: bool) -> None:
+        if is_new:
+            self.head = hold.first
+        else:
+            self.holds.add(hold)
+
+    def _collect(self, hold: Hold, batches: dict[int, StoredBatch], room_bytes: int) -> tuple[int, int]:
+        """Add the batches that cover `hold` while they fit; return the last id covered and the bytes left."""
+        last_id = hold.first - 1
+        for batch in self.shelf.since(hold.first):
+            if batch.first_id > hold.last:
+                break
+            if batch.last_id not in batches:
+                if batches and len(batch.blob) > room_bytes:
+                    break
+                batches[batch.last_id] = batch
+                room_bytes -= len(batch.blob)
+            last_id = min(batch.last_id, hold.last)
+        return last_id, room_bytes
+
+    def settle(self, leases: Sequence[Lease]) -> Lost:
+        carving = self.holds.carve(leases)
+        self.discard(carving.taken)
+        return carving.lost
+
+    def put_back(self, leases: Sequence[Lease], due_ms: int, *, fence: int | None, attempts: int) -> Lost:
+        """Set leased ids to another due time, and to no fence when they are released."""
+        carving = self.holds.carve(leases)
+        for hold in carving.taken:
+            self.holds.add(
+                replace(
+                    hold,
+                    due_ms=due_ms,
+                    fence=hold.fence if fence is None else fence,
+                    attempts=hold.attempts + attempts,
+                    redeliver=hold.redeliver or fence is not None,
+                )
+            )
+        return carving.lost
+
+    def discard(self, done: Sequence[Hold]) -> None:
+        """Delete the batches that had their last open message among `done`."""
+        for hold in done:
+            for batch in list(self._covering(hold)):
+                if batch.last_id < self.head and not self.holds.overlapping(batch.first_id, batch.last_id):
+                    self._remove(batch)
+
+    def _covering(self, hold: Hold) -> Iterator[StoredBatch]:
+        for batch in self.shelf.since(hold.first):
+            if batch.first_id > hold.last:
+                return
+            yield batch
+
+    def _remove(self, batch: StoredBatch) -> None:
+        self.shelf.remove(batch)
+        del self.ends_at_byte[batch.last_id]
+
+    def trim(self, retain: Retention, now_ms: int) -> None:
+        first_id = self.first_id
+        if retain.max_count is not None:
+            first_id = max(first_id, self.last_id - retain.max_count + 1)
+        for batch in self.shelf.since(first_id):
+            too_old = retain.max_age_seconds is not None and batch.appended_ms < now_ms - retain.max_age_seconds * 1000
+            too_much = (
+                retain.max_bytes is not None
+                and batch.last_id < self.last_id
+                and self.bytes_appended - self.ends_at_byte[batch.last_id] + len(batch.blob) > retain.max_bytes
+            )
+            if not (too_old or too_much):
+                break
+            first_id = batch.last_id + 1
+        self.forget_before(first_id)
+
+    def forget_before(self, first_id: int) -> None:
+        if first_id <= self.first_id:
+            return
+        self.first_id = first_id
+        self.head = max(self.head, first_id)
+        for hold in self.holds.overlapping(0, first_id - 1):
+            self.holds.remove(hold)
+            if hold.last >= first_id:
+                self.holds.add(replace(hold, first=first_id))
+        for batch in list(self.shelf.since(0)):
+            if batch.last_id >= first_id:
+                break
+            self._remove(batch)
+
+    def stat(self, now_ms: int) -> LogStat:
+        free = sum(hold.count for hold in self.holds if hold.due_ms <= now_ms)
+        held = sum(hold.count for hold in self.holds if hold.due_ms > now_ms)
+        oldest = self.shelf.oldest()
+        return LogStat(
+            epoch=self.epoch,
+            first_id=self.first_id,
+            last_id=self.last_id,
+            head=self.head,
+            claimable=self.last_id - self.head + 1 + free,
+            held=held,
+            bytes=self.bytes_appended - self.ends_at_byte[oldest.last_id] + len(oldest.blob) if oldest else 0,
+            ttl_seconds=self.ttl_ms / 1000,
+        )
+
+
+@dataclass(slots=True)
+class MemoryRecord:
+    version: int
+    fields: dict[str, bytes]
+    ttl_ms: int = 0
+    expires_ms: int = 0
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the stores opened under one name share."""
+
+    logs: dict[str, MemoryLog] = field(default_factory=dict)
+    records: dict[str, MemoryRecord] = field(default_factory=dict)
+    stores: list["MemoryStore"] = field(default_factory=list)
+
+
+_shared: dict[str, Memory] = {}
+
+
+class MemoryStore(Store):
+    """Keeps everything in this process; for tests, for caches, and for a bus that need not survive."""
+
+    def __init__(self, name: str = "", options: StoreOptions | None = None) -> None:
+        super().__init__(f"memory://{name}", options)
+        self._name = name
+        self._memory = Memory()
+        self._now_ms = self.options.clock or _wall_clock_ms
+
+    async def _open(self) -> None:
+        if self._name:
+            self._memory = _shared.setdefault(self._name, Memory())
+        self._memory.stores.append(self)
+
+    async def _close(self) -> None:
+        if self in self._memory.stores:
+            self._memory.stores.remove(self)
+        if not self._memory.stores:
+            _shared.pop(self._name, None)
+
+    async def _probe(self) -> None:
+        return
+
+    async def _append(
+        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+    ) -> int:
+        now_ms = self._now_ms()
+        first_id = self._append_one(log, batch, count, retain, now_ms, None)
+        if mirror is not None:
+            self._append_one(mirror, batch, count, mirror_retain, now_ms, Origin(log, first_id))
+        return first_id
+
+    def _append_one(
+        self, name: str, blob: bytes, count: int, retain: Retention, now_ms: int, origin: Origin | None
+    ) -> int:
+        log = self._find(name) or self._memory.logs.setdefault(name, MemoryLog())
+        first_id = log.append(blob, count, now_ms, origin)
+        if log.ttl_ms:
+            log.expires_ms = now_ms + log.ttl_ms
+        if retain is not KEEP_ALL:
+            log.trim(retain, now_ms)
+        self._wake(name)
+        return first_id
+
+    async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
+        found = self._find(log)
+        if found is None:
+            return Slice((), 1, 0, "")
+        batches: list[StoredBatch] = []
+        after = max(after, found.first_id - 1)
+        for batch in found.shelf.since(after + 1):
+            count = batch.last_id - max(after, batch.first_id - 1)
+            if batches and (count > limit or len(batch.blob) > max_bytes):
+                break
+            batches.append(batch)
+            limit -= count
+            max_bytes -= len(batch.blob)
+        return Slice(batches, found.first_id, found.last_id, found.epoch)
+
+    async def _claim(self, log: str, request: ClaimRequest) -> Claim:
+        found = self._find(log)
+        if found is None:
+            return Claim((), (), _all(request.settle))
+        return found.claim(request, self._now_ms())
+
+    async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
+        found = self._find(log)
+        return _all(leases) if found is None else found.settle(leases)
+
+    async def _release(self, log: str, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
+        found = self._find(log)
+        if found is None:
+            return _all(leases)
+        due_ms = self._now_ms() + delay_ms if delay_ms else FREE
+        lost = found.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1)
+        self._wake(log)
+        return lost
+
+    async def _extend(self, log: str, leases: Sequence[Lease], lease_ms: int) -> Lost:
+        found = self._find(log)
+        if found is None:
+            return _all(leases)
+        return found.put_back(leases, self._now_ms() + lease_ms, fence=None, attempts=0)
+
+    async def _trim(self, log: str, retain: Retention) -> int:
+        found = self._find(log)
+        if found is None:
+            return 1
+        found.trim(retain, self._now_ms())
+        return found.first_id
+
+    async def _stat(self, log: str) -> LogStat | None:
+        found = self._find(log)
+        return None if found is None else found.stat(self._now_ms())
+
+    async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
+        found = self._find(log)
+        existed = found is not None
+        if found is None:
+            if not create:
+                return False
+            found = self._memory.logs[log] = MemoryLog()
+        if ttl_ms is not None:
+            found.ttl_ms = ttl_ms
+        found.expires_ms = self._now_ms() + found.ttl_ms if found.ttl_ms else 0
+        return existed
+
+    async def _clear(self, log: str) -> None:
+        found = self._find(log)
+        if found is not None:
+            found.forget_before(found.last_id + 1)
+
+    async def _drop(self, log: str) -> bool:
+        existed = self._find(log) is not None
+        self._memory.logs.pop(log, None)
+        return existed
+
+    async def _list_logs(self, prefix: str) -> list[str]:
+        return [name for name in list(self._memory.logs) if name.startswith(prefix) and self._find(name)]
+
+    async def _holds(self, place: str) -> bool:
+        return any((self._find(place), self._find(anchor_of(place)), self._find_record(place)))
+
+    async def _get(self, name: str) -> Record | None:
+        record = self._find_record(name)
+        return None if record is None else Record(record.version, dict(record.fields))
+
+    async def _put(
+        self, name: str, fields: Mapping[str, bytes | None], expected: int | None, ttl_ms: int | None
+    ) -> int:
+        record = self._find_record(name)
+        _check_version(name, record, expected)
+        if record is None:
+            record = self._memory.records[name] = MemoryRecord(secrets.randbits(40), {})
+        record.version += 1
+        merged = record.fields | fields
+        record.fields = {key: value for key, value in merged.items() if value is not None}
+        if ttl_ms is not None:
+            record.ttl_ms = ttl_ms
+        record.expires_ms = self._now_ms() + record.ttl_ms if record.ttl_ms else 0
+        return record.version
+
+    async def _delete(self, name: str, expected: int | None) -> bool:
+        record = self._find_record(name)
+        _check_version(name, record, expected)
+        return self._memory.records.pop(name, None) is not None
+
+    async def _signal(self, name: str, payload: bytes) -> int:
+        return sum(store.switchboard.deliver(name, payload) > 0 for store in self._memory.stores)
+
+    async def _start_listening(self, name: str) -> None:
+        return
+
+    async def _stop_listening(self, name: str) -> None:
+        return
+
+    async def _start_watching(self, log: str) -> None:
+        return
+
+    async def _stop_watching(self, log: str) -> None:
+        return
+
+    async def _inspect(self) -> Inspection:
+        durability = Finding(
+            "durability",
+            "Messages live in this process only and are gone when it ends.",
+            Verdict.BAD,
+            "Use sqlite:///bus.db to keep them.",
+        )
+        return Inspection("memory", "", [durability])
+
+    def _find(self, name: str) -> MemoryLog | None:
+        log = self._memory.logs.get(name)
+        if log is not None and 0 < log.expires_ms <= self._now_ms():
+            del self._memory.logs[name]
+            return None
+        return log
+
+    def _find_record(self, name: str) -> MemoryRecord | None:
+        record = self._memory.records.get(name)
+        if record is not None and 0 < record.expires_ms <= self._now_ms():
+            del self._memory.records[name]
+            return None
+        return record
+
+    def _wake(self, log: str) -> None:
+        for store in self._memory.stores:
+            store.switchboard.wake(log)
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _all(leases: Sequence[Lease]) -> Lost:
+    return [(lease.first, lease.last) for lease in leases]
+
+
+def _check_version(name: str, record: MemoryRecord | None, expected: int | None) -> None:
+    version = 0 if record is None else record.version
+    if expected is not None and expected != version:
+        raise VersionConflict(f"The record {name!r} has version {version}, not {expected}. Read it again.")

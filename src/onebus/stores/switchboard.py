@@ -1,0 +1,154 @@
+"""Who in this process waits for which log or signal of a store.
+
+A store keeps one connection for wake-ups, however many readers there are; the switchboard hands what comes
+in on to those who asked. Growth of a log is a flag, not a queue: a reader that is busy is told once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Self, TypeVar
+
+from onebus.errors import SignalsMissed, StoreClosed
+
+MAX_WAITING_SIGNALS: Final = 10_000
+
+
+class Watch:
+    """Wakes one reader of one log."""
+
+    def __init__(self, log: str) -> None:
+        self.log = log
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, timeout_seconds: float) -> bool:
+        """Return True once the log may have something new, False when the time is up.
+
+        What happened since the last call counts: it returns at once. Cancellation forgets nothing.
+        """
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+
+class Subscription:
+    """The payloads of one signal for one listener, in order, as an async iterator."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._payloads: deque[bytes] = deque()
+        self._missed = 0
+        self._closed = False
+        self._arrived = asyncio.Event()
+
+    def deliver(self, payload: bytes) -> None:
+        if len(self._payloads) == MAX_WAITING_SIGNALS:
+            self._payloads.popleft()
+            self._missed += 1
+        self._payloads.append(payload)
+        self._arrived.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._arrived.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next payload.
+
+        Raises:
+            SignalsMissed: the listener fell so far behind that payloads were dropped; the next call goes on.
+            StoreClosed: the store was closed.
+        """
+        while not self._payloads:
+            if self._closed:
+                raise StoreClosed(f"The store was closed while {self.name!r} was listened to.")
+            self._arrived.clear()
+            await self._arrived.wait()
+        if self._missed:
+            missed, self._missed = self._missed, 0
+            raise SignalsMissed(
+                f"{missed} signals of {self.name!r} were dropped because they were read too slowly; "
+                f"at most {MAX_WAITING_SIGNALS} may wait."
+            )
+        return self._payloads.popleft()
+
+
+_Waiter = TypeVar("_Waiter", Watch, Subscription)
+
+
+class Switchboard:
+    """All watches and subscriptions of one store."""
+
+    def __init__(self) -> None:
+        self._watches: dict[str, set[Watch]] = {}
+        self._subscriptions: dict[str, set[Subscription]] = {}
+
+    @property
+    def watched_logs(self) -> list[str]:
+        return list(self._watches)
+
+    @property
+    def heard_signals(self) -> list[str]:
+        return list(self._subscriptions)
+
+    @contextmanager
+    def watch(self, log: str) -> Iterator[Watch]:
+        watch = Watch(log)
+        with _member(self._watches, log, watch):
+            yield watch
+
+    @contextmanager
+    def subscribe(self, name: str) -> Iterator[Subscription]:
+        subscription = Subscription(name)
+        with _member(self._subscriptions, name, subscription):
+            yield subscription
+
+    def is_last_watch(self, watch: Watch) -> bool:
+        return self._watches.get(watch.log) == {watch}
+
+    def is_last_subscription(self, subscription: Subscription) -> bool:
+        return self._subscriptions.get(subscription.name) == {subscription}
+
+    def wake(self, log: str) -> None:
+        for watch in self._watches.get(log, ()):
+            watch.wake()
+
+    def wake_all(self) -> None:
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.wake()
+
+    def deliver(self, name: str, payload: bytes) -> int:
+        subscriptions = self._subscriptions.get(name, ())
+        for subscription in subscriptions:
+            subscription.deliver(payload)
+        return len(subscriptions)
+
+    def close(self) -> None:
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.close()
+        self.wake_all()
+
+
+@contextmanager
+def _member(groups: dict[str, set[_Waiter]], name: str, waiter: _Waiter) -> Iterator[None]:
+    groups.setdefault(name, set()).add(waiter)
+    try:
+        yield
+    finally:
+        group = groups[name]
+        group.discard(waiter)
+        if not group:
+            del groups[name]

@@ -1,0 +1,61 @@
+"""Real servers for the tests: started on demand, on free ports, in folders of their own, stopped at the end."""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.services import MariaDbServer, MissingService, PostgresServer, RedisCluster, RedisSentinel, RedisServer
+
+settings.register_profile("onebus", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("onebus")
+
+Service = TypeVar("Service")
+
+
+@contextmanager
+def running(server: AbstractContextManager[Service]) -> Iterator[Service]:
+    """Run a server; where it is not installed, skip on a laptop and fail in CI."""
+    try:
+        started = server.__enter__()
+    except MissingService as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+    try:
+        yield started
+    finally:
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    with running(RedisServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    with running(RedisCluster()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_sentinel() -> Iterator[RedisSentinel]:
+    with running(RedisSentinel()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with running(PostgresServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    with running(MariaDbServer()) as server:
+        yield server
