@@ -7,7 +7,7 @@ from tests.backings import Backing
 from tests.messages import batch_of, numbered
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256, "ü" * 128, "a\nb", "nul\0", "\x7f", "\ud800", "|x", 7])
+@pytest.mark.parametrize("name", ["", "x" * 256, "ü" * 128, "a\nb", "nul\0", "\x7f", "\ud800", "|x", "onebus:x", 7])
 async def test_a_bad_name_is_refused_everywhere(store: Store, name: str) -> None:
     for call in (
         lambda: store.append(name, numbered(1)),

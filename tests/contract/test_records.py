@@ -83,9 +83,7 @@ async def test_of_many_who_expect_the_same_version_one_wins(store: Store, other_
 
 
 async def test_concurrent_puts_of_different_fields_lose_nothing(store: Store, other_store: Store, log: str) -> None:
-    await asyncio.gather(
-        *(one.put(log, {f"{number}": b"x"}) for number, one in enumerate((store, other_store) * 10))
-    )
+    await asyncio.gather(*(one.put(log, {f"{number}": b"x"}) for number, one in enumerate((store, other_store) * 10)))
 
     record = await store.get(log)
     assert record is not None

@@ -34,7 +34,7 @@ import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -86,9 +86,7 @@ class BinaryColumn(NamedTuple):
 
     def cells(self) -> list[bytes | None]:
         data = bytes(self.data)
-        ends = self.offsets.tolist()
-        starts = iter(ends)
-        cells: list[bytes | None] = [data[start:end] for start, end in zip(starts, ends[1:], strict=False)]
+        cells: list[bytes | None] = [data[start:end] for start, end in pairwise(self.offsets.tolist())]
         if self.validity is not None:
             bits = int.from_bytes(self.validity, "little")
             for index in range(len(cells)):
@@ -125,7 +123,7 @@ class Batch(msgspec.Struct, frozen=True):
         """Return just the values, in order: the cheapest way to the messages."""
         data = bytes(self.values.data)
         ends = self.values.offsets.tolist()
-        return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        return [data[start:end] for start, end in pairwise(ends)]
 
     def entries(self) -> list[Entry]:
         """Return the messages, in order."""
@@ -318,4 +316,3 @@ def _decode_headers(cell: bytes | None) -> Mapping[str, str] | None:
 
 if sys.byteorder != "little":  # pragma: no cover - no such machine is supported by Arrow's users here
     raise ImportError("onebus stores little-endian batches and runs on little-endian machines only")
-

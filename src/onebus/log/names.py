@@ -8,6 +8,9 @@ MAX_NAME_BYTES = 255
 
 PLACE_SEPARATOR = "|"
 
+RESERVED_PREFIX = "onebus:"
+"""Names that stores keep for themselves."""
+
 
 def check_name(name: str) -> str:
     """Return `name` if every store can keep it, and raise `InvalidName` otherwise."""
@@ -23,6 +26,8 @@ def check_name(name: str) -> str:
         raise InvalidName(f"The name {name[:40]!r}… has {size} bytes; at most {MAX_NAME_BYTES} are allowed.")
     if not name.isprintable() and any(unicodedata.category(character) == "Cc" for character in name):
         raise InvalidName(f"The name {name!r} holds control characters; remove them.")
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidName(f"The name {name!r} is reserved; choose one that does not start with {RESERVED_PREFIX!r}.")
     if name.startswith(PLACE_SEPARATOR):
         raise InvalidName(f"The name {name!r} starts with {PLACE_SEPARATOR!r}; put something before it.")
     return name

@@ -396,7 +396,7 @@ class MemoryStore(Store):
         if record is None:
             record = self._memory.records[name] = MemoryRecord(secrets.randbits(40), {})
         record.version += 1
-        merged = record.fields | fields
+        merged = {**record.fields, **fields}
         record.fields = {key: value for key, value in merged.items() if value is not None}
         if ttl_ms is not None:
             record.ttl_ms = ttl_ms
@@ -410,18 +410,6 @@ class MemoryStore(Store):
 
     async def _signal(self, name: str, payload: bytes) -> int:
         return sum(store.switchboard.deliver(name, payload) > 0 for store in self._memory.stores)
-
-    async def _start_listening(self, name: str) -> None:
-        return
-
-    async def _stop_listening(self, name: str) -> None:
-        return
-
-    async def _start_watching(self, log: str) -> None:
-        return
-
-    async def _stop_watching(self, log: str) -> None:
-        return
 
     async def _inspect(self) -> Inspection:
         durability = Finding(

@@ -1,0 +1,5 @@
+"""`python -m onebus.cli` is `onebus`."""
+
+from onebus.cli import main
+
+main()

@@ -1,0 +1,71 @@
+"""From what onebus asks to what the scripts take, and from what they return to what onebus expects."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+from onebus.log.claims import Lease
+from onebus.log.retention import Retention
+from onebus.stores.base import Claim, LogStat, Lost, Origin, StoredBatch
+
+Entry: TypeAlias = tuple[bytes, Sequence[bytes]]
+"""A batch as XRANGE returns it: its id, and names and values of its fields in the order of the key layout."""
+
+NOTHING = b""
+"""Stands for None in the arguments of a script."""
+
+
+def limits_of(retain: Retention) -> tuple[bytes | int | float, ...]:
+    max_age_ms = None if retain.max_age_seconds is None else retain.max_age_seconds * 1000
+    return tuple(NOTHING if limit is None else limit for limit in (retain.max_count, retain.max_bytes, max_age_ms))
+
+
+def sweep_of(leases: Sequence[Lease]) -> list[int]:
+    """Return leases as first, last, fence, …: sorted, as the scripts need them, and neighbours as one."""
+    numbers: list[int] = []
+    for lease in sorted(leases, key=attrgetter("first")):
+        if numbers and numbers[-2] == lease.first - 1 and numbers[-1] == lease.fence:
+            numbers[-2] = lease.last
+        else:
+            numbers += lease.first, lease.last, lease.fence
+    return numbers
+
+
+def lost_of(numbers: Sequence[int]) -> Lost:
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def batch_of(entry: Entry) -> StoredBatch:
+    id_, fields = entry
+    last_id = int(id_.partition(b"-")[0])
+    count, appended_ms, blob = int(fields[1]), int(fields[5]), fields[7]
+    if len(fields) == 8:
+        return StoredBatch(last_id, count, blob, appended_ms)
+    return StoredBatch(last_id, count, blob, appended_ms, Origin(fields[9].decode(), int(fields[11])))
+
+
+def claim_of(answer: Sequence[Any]) -> Claim:
+    fence, leases, entries, lost, retry_after_ms = answer
+    return Claim(
+        [
+            Lease(first, last, fence, attempts)
+            for first, last, attempts in zip(leases[::3], leases[1::3], leases[2::3], strict=True)
+        ],
+        [batch_of(entry) for entry in entries],
+        lost_of(lost),
+        None if retry_after_ms < 0 else retry_after_ms / 1000,
+    )
+
+
+def stat_of(answer: Sequence[Any]) -> LogStat:
+    epoch, first, last, head, claimable, held, size, ttl_ms = answer
+    return LogStat(
+        epoch=epoch.decode(),
+        first_id=first,
+        last_id=last,
+        head=head,
+        claimable=claimable,
+        held=held,
+        bytes=size,
+        ttl_seconds=ttl_ms / 1000,
+    )

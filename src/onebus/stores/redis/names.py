@@ -1,0 +1,79 @@
+"""From the names of logs, records and signals to those of keys and channels, and back."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+from onebus.log.names import place_of
+
+PREFIX: Final = "onebus:"
+
+_LOG_KINDS: Final = ("log", "batches", "holds", "due", "free")
+_FIELD: Final = b"f:"
+
+# A brace in a name would end the hash tag early, and the keys of a log would be scattered over the cluster.
+_ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
+_GLOB = re.compile(r"([*?\[\]\\^])")
+
+
+@lru_cache(maxsize=10_000)
+def log_keys(log: str) -> tuple[bytes, ...]:
+    """Return the keys of a log, in the order in which the scripts expect them."""
+    stem = _stem(log)
+    return tuple(f"{stem}:{kind}".encode() for kind in _LOG_KINDS)
+
+
+def record_key(name: str) -> bytes:
+    return f"{_stem(name)}:record".encode()
+
+
+def log_pattern(prefix: str) -> str:
+    """Return what SCAN matches to find the logs whose names start with `prefix`."""
+    place = place_of(prefix)
+    # Only a prefix with a separator says where the place, and with it the hash tag, ends.
+    tag = f"{{{_escape(place)}" + ("}" if len(place) < len(prefix) else "")
+    return PREFIX + _GLOB.sub(r"\\\1", tag + _escape(prefix[len(place) :])) + "*:log"
+
+
+def log_of_key(key: bytes) -> str:
+    tag, _, rest = key.decode()[len(PREFIX) + 1 : -len(":log")].partition("}")
+    return unquote(tag + rest)
+
+
+def to_field(name: str) -> bytes:
+    return _FIELD + name.encode()
+
+
+def user_fields(items: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:
+    return {name[len(_FIELD) :].decode(): value for name, value in items if name.startswith(_FIELD)}
+
+
+class Channels:
+    """The pub/sub channels of one database. Redis has them in common for all databases, so they carry its number."""
+
+    def __init__(self, database: int) -> None:
+        self._grown = f"{PREFIX}{database}:grown:".encode()
+        self._signal = f"{PREFIX}{database}:signal:".encode()
+
+    def of_growth(self, log: str) -> bytes:
+        return self._grown + log.encode()
+
+    def of_signal(self, name: str) -> bytes:
+        return self._signal + name.encode()
+
+    def log_of(self, channel: bytes) -> str | None:
+        return channel[len(self._grown) :].decode() if channel.startswith(self._grown) else None
+
+    def signal_of(self, channel: bytes) -> str | None:
+        return channel[len(self._signal) :].decode() if channel.startswith(self._signal) else None
+
+
+def _stem(name: str) -> str:
+    place = place_of(name)
+    return f"{PREFIX}{{{_escape(place)}}}{_escape(name[len(place) :])}"
+
+
+def _escape(text: str) -> str:
+    return text.translate(_ESCAPES)

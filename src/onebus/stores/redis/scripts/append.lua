@@ -1,0 +1,33 @@
+#!lua
+--[[
+Adds a batch to a log and perhaps to its mirror, trims both, and tells those who watch them.
+
+KEYS  the log's, then the mirror's if there is one
+ARGV  now, batch, count,
+      log:     epoch if it is new, channel of its growth, max_count, max_bytes, max_age_ms,
+      mirror:  the same, and the log's name
+Returns the first id in the log.
+]]
+local LOG, MIRROR, ORIGIN = 4, 9, 14
+
+local now = clock(ARGV[1])
+local blob, count = ARGV[2], tonumber(ARGV[3])
+
+local function append(key, settings, ...)
+    local log = find_log(now, key) or create_log(now, ARGV[settings], key)
+    local first = log.last + 1
+    log.last = log.last + count
+    log.bytes = log.bytes + #blob
+    redis.call('XADD', log.keys.batches, log.last, 'n', count, 'e', log.bytes, 't', now, 'b', blob, ...)
+    trim(log, settings + 2)
+    renew(log)
+    save(log)
+    redis.call('PUBLISH', ARGV[settings + 1], '')
+    return first
+end
+
+local first = append(1, LOG)
+if #KEYS > 5 then
+    append(6, MIRROR, 'o', ARGV[ORIGIN], 'i', first)
+end
+return first

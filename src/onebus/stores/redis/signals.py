@@ -1,0 +1,154 @@
+"""The one connection on which Redis tells a store what has grown and what was signalled."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
+
+from onebus.errors import StoreUnavailable
+from onebus.stores.health import Health
+from onebus.stores.redis.connection import DRIVER_ERRORS
+from onebus.stores.redis.failures import translate
+from onebus.stores.redis.names import Channels
+from onebus.stores.switchboard import Switchboard
+
+SUBSCRIBE_AT_ONCE: Final = 1000
+
+
+class Signals:
+    """Subscribes to the channels that the switchboard needs and hands on what arrives.
+
+    It is open as long as the store is online, even if nobody listens: that it breaks is how a store that waits
+    learns that Redis has gone.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        dial: Callable[[], Awaitable[AbstractConnection]],
+        channels: Channels,
+        switchboard: Switchboard,
+        health: Health,
+    ) -> None:
+        self._url = url
+        self._dial = dial
+        self._channels = channels
+        self._switchboard = switchboard
+        self._health = health
+        self._connection: AbstractConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._confirmed: set[bytes] = set()
+        self._unconfirmed: Counter[bytes] = Counter()
+        self._waiting: dict[bytes, asyncio.Future[None]] = {}
+
+    async def open(self) -> None:
+        """Connect, if that is needed, and listen to everything that the switchboard needs."""
+        if self._connection is not None:
+            return
+        await self.close()
+        connection = self._connection = await self._dial()
+        self._reader = asyncio.create_task(self._read(connection), name="onebus-redis-signals")
+        await self._subscribe(self._needed())
+        for channel in self._confirmed - set(self._needed()):
+            await self.stop(channel)
+        # What happened while nobody listened cannot be known.
+        self._switchboard.wake_all()
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+            self._reader = None
+        if self._connection is not None:
+            await self._forget(self._connection, StoreUnavailable(f"The connection to {self._url} was closed."))
+
+    async def start(self, channel: bytes) -> None:
+        """Return once Redis has confirmed that it sends us what is published on `channel`."""
+        if channel not in self._confirmed:
+            await self._subscribe([channel])
+
+    async def stop(self, channel: bytes) -> None:
+        self._confirmed.discard(channel)
+        self._waiting.pop(channel, None)
+        await self._send("UNSUBSCRIBE", channel)
+
+    def _needed(self) -> list[bytes]:
+        logs = [self._channels.of_growth(log) for log in self._switchboard.watched_logs]
+        return logs + [self._channels.of_signal(name) for name in self._switchboard.heard_signals]
+
+    async def _subscribe(self, channels: list[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        new = [channel for channel in channels if channel not in self._waiting]
+        self._waiting.update((channel, loop.create_future()) for channel in new)
+        waiting = [self._waiting[channel] for channel in channels]
+        for index in range(0, len(new), SUBSCRIBE_AT_ONCE):
+            part = new[index : index + SUBSCRIBE_AT_ONCE]
+            self._unconfirmed.update(part)
+            await self._send("SUBSCRIBE", *part)
+        for confirmation in waiting:
+            # Others may wait for the same confirmation; who is cancelled must not take it from them.
+            await asyncio.shield(confirmation)
+
+    async def _send(self, *command: bytes | str) -> None:
+        connection = self._connection
+        if connection is None:
+            raise StoreUnavailable(f"The connection to {self._url} has broken.")
+        try:
+            await connection.send_command(*command)
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._url) from error
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        while True:
+            try:
+                kind, channel, value = await connection.read_response()
+            except ResponseError as error:
+                self._fail(translate(error, self._url))
+            except DRIVER_ERRORS as error:
+                unavailable = StoreUnavailable(str(translate(error, self._url)))
+                break
+            else:
+                self._take(kind, channel, value)
+        await self._forget(connection, unavailable)
+        # If the store is just being probed, it may be found in good health although we have heard otherwise.
+        await self._health.wait_online()
+        self._health.went_offline(unavailable)
+
+    def _take(self, kind: bytes, channel: bytes, value: bytes) -> None:
+        if kind == b"subscribe":
+            self._confirm(channel)
+        elif kind == b"message":
+            log, signal = self._channels.log_of(channel), self._channels.signal_of(channel)
+            if log is not None:
+                self._switchboard.wake(log)
+            elif signal is not None:
+                self._switchboard.deliver(signal, value)
+
+    def _confirm(self, channel: bytes) -> None:
+        self._unconfirmed[channel] -= 1
+        # An earlier subscription that was ended since is confirmed first; only the last confirmation counts.
+        if self._unconfirmed[channel] > 0:
+            return
+        del self._unconfirmed[channel]
+        confirmation = self._waiting.pop(channel, None)
+        if confirmation is not None:
+            self._confirmed.add(channel)
+            if not confirmation.done():
+                confirmation.set_result(None)
+
+    async def _forget(self, connection: AbstractConnection, reason: StoreUnavailable) -> None:
+        self._connection = None
+        self._confirmed.clear()
+        self._unconfirmed.clear()
+        self._fail(reason)
+        await connection.disconnect(nowait=True)
+
+    def _fail(self, reason: Exception) -> None:
+        for confirmation in self._waiting.values():
+            if not confirmation.done():
+                confirmation.set_exception(reason)
+                confirmation.exception()  # whoever waited for it may have been cancelled
+        self._waiting.clear()

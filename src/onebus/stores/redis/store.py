@@ -1,0 +1,210 @@
+"""The store contract on Redis."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from onebus.errors import StoreUnavailable, VersionConflict
+from onebus.log.claims import Lease
+from onebus.log.names import anchor_of
+from onebus.log.retention import Retention
+from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
+from onebus.stores.redis import scripts
+from onebus.stores.redis.address import parse_address
+from onebus.stores.redis.answers import NOTHING, batch_of, claim_of, limits_of, lost_of, stat_of, sweep_of
+from onebus.stores.redis.connection import Argument, make_connections
+from onebus.stores.redis.inspection import inspect_redis
+from onebus.stores.redis.names import Channels, log_keys, log_of_key, log_pattern, record_key, to_field, user_fields
+from onebus.stores.redis.scripts import Script
+from onebus.stores.redis.signals import Signals
+
+PROBE_SECONDS: Final = 5.0
+
+
+class RedisStore(Store):
+    """Keeps logs as streams of batches, and wakes readers through pub/sub."""
+
+    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
+        self._address = parse_address(url)
+        super().__init__(self._address.display, options)
+        self._channels = Channels(self._address.database)
+        self._connections = make_connections(self._address, self.options.deadline_seconds)
+        self._signals = Signals(self.url, self._connections.dial, self._channels, self.switchboard, self.health)
+
+    # Life
+
+    async def _open(self) -> None:
+        await self._probe()
+
+    async def _close(self) -> None:
+        await self._signals.close()
+        await self._connections.close()
+
+    async def _probe(self) -> None:
+        seconds = min(PROBE_SECONDS, self.options.deadline_seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._connections.probe()
+                await self._signals.open()
+        except TimeoutError as error:
+            raise StoreUnavailable(f"Redis at {self.url} did not answer within {seconds} s.") from error
+
+    # Logs
+
+    async def _append(
+        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+    ) -> int:
+        keys = log_keys(log)
+        settings = self._append_settings(log, retain)
+        if mirror is not None:
+            keys += log_keys(mirror)
+            settings += (*self._append_settings(mirror, mirror_retain), log)
+        first_id: int = await self._run(scripts.APPEND, keys, batch, count, *settings)
+        return first_id
+
+    def _append_settings(self, log: str, retain: Retention) -> tuple[Argument, ...]:
+        return _new_epoch(), self._channels.of_growth(log), *limits_of(retain)
+
+    async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
+        answer = await self._run(scripts.READ, log_keys(log), after, limit, max_bytes)
+        if answer is None:
+            return Slice((), 1, 0, "")
+        first_id, last_id, epoch, entries = answer
+        return Slice([batch_of(entry) for entry in entries], first_id, last_id, epoch.decode())
+
+    async def _claim(self, log: str, request: ClaimRequest) -> Claim:
+        answer = await self._run(
+            scripts.CLAIM,
+            log_keys(log),
+            request.limit,
+            request.max_bytes,
+            NOTHING if request.lease_ms is None else request.lease_ms,
+            int(request.redeliver),
+            request.owner,
+            *sweep_of(request.settle),
+        )
+        return Claim((), (), _all(request.settle)) if answer is None else claim_of(answer)
+
+    async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
+        return await self._change_leases(log, "settle", leases)
+
+    async def _release(self, log: str, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
+        return await self._change_leases(log, "release", leases, wait_ms=delay_ms, attempts=0 if attempted else -1)
+
+    async def _extend(self, log: str, leases: Sequence[Lease], lease_ms: int) -> Lost:
+        return await self._change_leases(log, "extend", leases, wait_ms=lease_ms)
+
+    async def _change_leases(
+        self, log: str, action: str, leases: Sequence[Lease], *, wait_ms: int = 0, attempts: int = 0
+    ) -> Lost:
+        channel = self._channels.of_growth(log)
+        answer = await self._run(scripts.CHANGE, log_keys(log), action, wait_ms, attempts, channel, *sweep_of(leases))
+        return _all(leases) if answer is None else lost_of(answer)
+
+    async def _trim(self, log: str, retain: Retention) -> int:
+        first_id: int | None = await self._run(scripts.TRIM, log_keys(log), *limits_of(retain))
+        return 1 if first_id is None else first_id
+
+    async def _stat(self, log: str) -> LogStat | None:
+        answer = await self._run(scripts.STAT, log_keys(log))
+        return None if answer is None else stat_of(answer)
+
+    async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
+        ttl = NOTHING if ttl_ms is None else ttl_ms
+        return bool(await self._run(scripts.TOUCH, log_keys(log), ttl, _new_epoch() if create else NOTHING))
+
+    async def _clear(self, log: str) -> None:
+        await self._run(scripts.CLEAR, log_keys(log))
+
+    async def _drop(self, log: str) -> bool:
+        return bool(await self._run(scripts.DROP, log_keys(log)))
+
+    async def _list_logs(self, prefix: str) -> list[str]:
+        now_ms = self.options.clock() if self.options.clock else time.time_ns() // 1_000_000
+        names: set[str] = set()
+        async for keys in self._connections.keys(log_pattern(prefix)):
+            expiries = await self._connections.expiries(keys)
+            names.update(
+                log_of_key(key)
+                for key, expires in zip(keys, expiries, strict=True)
+                if expires is not None and not 0 < expires <= now_ms
+            )
+        return list(names)
+
+    async def _holds(self, place: str) -> bool:
+        keys = log_keys(place)[0], log_keys(anchor_of(place))[0], record_key(place)
+        return bool(await self._run(scripts.PRESENT, keys))
+
+    # Records
+
+    async def _get(self, name: str) -> Record | None:
+        answer = await self._run(scripts.GET, [record_key(name)])
+        if answer is None:
+            return None
+        fields = dict(zip(answer[::2], answer[1::2], strict=True))
+        return Record(int(fields[b"version"]), user_fields(fields.items()))
+
+    async def _put(
+        self, name: str, fields: Mapping[str, bytes | None], expected: int | None, ttl_ms: int | None
+    ) -> int:
+        set_fields = [part for field, value in fields.items() if value is not None for part in (to_field(field), value)]
+        accepted, version = await self._run(
+            scripts.PUT,
+            [record_key(name)],
+            NOTHING if expected is None else expected,
+            NOTHING if ttl_ms is None else ttl_ms,
+            # A record that comes back must not have a version that somebody remembers.
+            secrets.randbits(40),
+            len(set_fields) // 2,
+            *set_fields,
+            *(to_field(field) for field, value in fields.items() if value is None),
+        )
+        if not accepted:
+            raise _conflict(name, version, expected)
+        return int(version)
+
+    async def _delete(self, name: str, expected: int | None) -> bool:
+        answer = await self._run(scripts.DELETE, [record_key(name)], NOTHING if expected is None else expected)
+        accepted, version = answer
+        if not accepted:
+            raise _conflict(name, version, expected)
+        return bool(version)
+
+    # Signals
+
+    async def _signal(self, name: str, payload: bytes) -> int:
+        return await self._connections.publish(self._channels.of_signal(name), payload)
+
+    async def _start_listening(self, name: str) -> None:
+        await self._signals.start(self._channels.of_signal(name))
+
+    async def _stop_listening(self, name: str) -> None:
+        await self._signals.stop(self._channels.of_signal(name))
+
+    async def _start_watching(self, log: str) -> None:
+        await self._signals.start(self._channels.of_growth(log))
+
+    async def _stop_watching(self, log: str) -> None:
+        await self._signals.stop(self._channels.of_growth(log))
+
+    async def _inspect(self) -> Inspection:
+        return await inspect_redis(self._address, self._connections)
+
+    async def _run(self, script: Script, keys: Sequence[bytes], *arguments: Argument) -> Any:
+        # Without a clock of its own the script asks Redis for the time.
+        now = self.options.clock() if self.options.clock else NOTHING
+        return await self._connections.run(script, keys, now, *arguments)
+
+
+def _new_epoch() -> str:
+    return secrets.token_hex(8)
+
+
+def _all(leases: Sequence[Lease]) -> Lost:
+    return [(lease.first, lease.last) for lease in leases]
+
+
+def _conflict(name: str, version: int, expected: int | None) -> VersionConflict:
+    return VersionConflict(f"The record {name!r} has version {version}, not {expected}. Read it again.")

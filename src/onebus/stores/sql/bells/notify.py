@@ -1,0 +1,54 @@
+"""The bell of PostgreSQL: NOTIFY inside the transaction, LISTEN on a connection of its own."""
+
+import asyncio
+from contextlib import suppress
+
+import psycopg
+from sqlalchemy import URL, bindparam, func, select
+
+from onebus.errors import StoreUnavailable
+from onebus.stores.sql.bells.base import Bell, Heard, Lost, RunTransaction
+from onebus.stores.sql.transaction import Transaction
+
+CHANNEL = "onebus"
+
+_notify = select(func.pg_notify(CHANNEL, bindparam("log_name")))
+
+
+class NotifyBell(Bell):
+    def __init__(self, url: URL) -> None:
+        self._url = url
+        self._connection: psycopg.AsyncConnection | None = None
+        self._hearing: asyncio.Task[None] | None = None
+
+    async def open(self, heard: Heard, lost: Lost, run: RunTransaction) -> None:
+        await self.close()
+        try:
+            self._connection = await psycopg.AsyncConnection.connect(
+                self._url.render_as_string(hide_password=False), autocommit=True, connect_timeout=5
+            )
+            await self._connection.execute(f"LISTEN {CHANNEL}")
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable(f"PostgreSQL gives no connection to listen on: {error}") from error
+        self._hearing = asyncio.create_task(self._hear(self._connection, heard, lost), name="onebus-listen")
+
+    async def close(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+            await asyncio.gather(self._hearing, return_exceptions=True)
+            self._hearing = None
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                await self._connection.close()
+            self._connection = None
+
+    def prepare(self, transaction: Transaction) -> None:
+        for log in sorted(transaction.grown):
+            transaction.execute(_notify, {"log_name": log})
+
+    async def _hear(self, connection: psycopg.AsyncConnection, heard: Heard, lost: Lost) -> None:
+        try:
+            async for notification in connection.notifies():
+                heard({notification.payload})
+        except psycopg.Error as error:
+            lost(error)

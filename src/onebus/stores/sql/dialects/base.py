@@ -1,0 +1,91 @@
+"""What differs between databases, and nothing else."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from sqlalchemy import URL, ColumnElement, Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from onebus.errors import BusError, MissingDriver, StoreError, StoreUnavailable
+from onebus.stores.base import Inspection
+from onebus.stores.sql.bells.base import Bell
+
+
+class SqlDialect(ABC):
+    """One kind of database."""
+
+    name: ClassVar[str]
+    """The folder of its migrations."""
+    extra: ClassVar[str] = ""
+    """The extra of the package that brings its driver."""
+    writers: ClassVar[int]
+    """How many connections write at the same time."""
+    readers: ClassVar[int]
+    """How many connections only read."""
+    transactions_per_commit: ClassVar[int] = 1
+    """How many waiting transactions are committed together, at most."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+
+    @property
+    @abstractmethod
+    def server_clock(self) -> ColumnElement[int]:
+        """The time in milliseconds since 1970, as part of a statement."""
+
+    @abstractmethod
+    def create_engine(self) -> Engine: ...
+
+    @abstractmethod
+    def create_bell(self, client: str) -> Bell: ...
+
+    @abstractmethod
+    def translate(self, error: DBAPIError) -> BusError:
+        """Return the error to raise instead of the driver's."""
+
+    @abstractmethod
+    def inspect(self, connection: Connection) -> Inspection: ...
+
+    def begin(self, connection: Connection, deadline_seconds: float) -> None:
+        """Begin a transaction that writes."""
+        connection.begin()
+
+    def commit(self, connection: Connection) -> None:
+        connection.commit()
+
+    def rollback(self, connection: Connection) -> None:
+        connection.rollback()
+
+    def is_conflict(self, error: DBAPIError) -> bool:
+        """Return whether a transaction failed only because of another one, and may simply be run again."""
+        return False
+
+    @abstractmethod
+    def lock_schema(self, connection: Connection) -> None:
+        """Begin the transaction of a migration, such that one process migrates at a time."""
+
+    def unlock_schema(self, connection: Connection) -> None:
+        """End what `lock_schema` began; called after the commit, or the rollback."""
+
+    def missing_driver(self) -> MissingDriver:
+        return MissingDriver(
+            f"The store {self.display_url} needs a library that is not installed. "
+            f"Run: pip install 'onebus[{self.extra}]'"
+        )
+
+    def unavailable(self, reason: object) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The store {self.display_url} cannot be reached: {reason}. Check that it runs and that the URL is right."
+        )
+
+    def unexpected(self, reason: object) -> StoreError:
+        return StoreError(f"The store {self.display_url} refused a statement: {reason}")
+
+    @property
+    def display_url(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+
+def setting(connection: Connection, statement: str) -> Any:
+    """Return the one value that `statement` selects."""
+    return connection.execute(text(statement)).scalar_one()

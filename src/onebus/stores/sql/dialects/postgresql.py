@@ -1,0 +1,118 @@
+"""PostgreSQL: row locks put writers in order, NOTIFY wakes readers."""
+
+import os
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, cast, create_engine, func, literal, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from onebus.errors import AccessDenied, BusError, StoreFull
+from onebus.stores.base import Finding, Inspection, Verdict
+from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.dialects.base import SqlDialect, setting
+
+SCHEMA_LOCK = 0x6F6E65627573
+"""The number of the advisory lock under which migrations run: "onebus" in hexadecimal."""
+
+
+class PostgresqlDialect(SqlDialect):
+    """A PostgreSQL server, version 12 or newer."""
+
+    name = "postgresql"
+    extra = "postgres"
+    writers = 4
+    readers = 2
+
+    @property
+    def server_clock(self) -> ColumnElement[int]:
+        return cast(func.extract("epoch", func.clock_timestamp()) * literal(1000), BigInteger)
+
+    def create_engine(self) -> Engine:
+        try:
+            import psycopg
+            from psycopg.pq import Format
+        except ImportError as error:
+            raise self.missing_driver() from error
+
+        class BinaryCursor(psycopg.Cursor[Any]):
+            """Receives batches as they are, not as hexadecimal text of twice the size."""
+
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
+                self.format = Format.BINARY
+
+        return create_engine(
+            self.url.set(drivername="postgresql+psycopg"),
+            poolclass=NullPool,
+            isolation_level="READ COMMITTED",
+            connect_args={
+                "cursor_factory": BinaryCursor,
+                "connect_timeout": 5,
+                "application_name": f"onebus {os.getpid()}",
+            },
+        )
+
+    def create_bell(self, client: str) -> Bell:
+        from onebus.stores.sql.bells.notify import NotifyBell
+
+        return NotifyBell(self.url.set(drivername="postgresql"))
+
+    def is_conflict(self, error: DBAPIError) -> bool:
+        return _sql_state(error) in ("40001", "40P01")
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.begin()
+        connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+
+    def translate(self, error: DBAPIError) -> BusError:
+        state = _sql_state(error)
+        reason = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else repr(error.orig)
+        if state.startswith("28") or "authentication failed" in reason or "no password supplied" in str(error.orig):
+            return AccessDenied(f"{self.display_url} refuses the user or the password. Check both in the URL.")
+        if state == "42501":
+            return AccessDenied(
+                f"{self.display_url}: {reason}. Grant the user CREATE on the schema, or own its tables."
+            )
+        if state == "3D000":
+            return self.unavailable(f"{reason} (create it with: createdb)")
+        if state in ("53100", "53200", "54000"):
+            return StoreFull(f"{self.display_url} has no room left; nothing was stored: {reason}.")
+        # Class 57P is the server going down, 08 a broken connection; an error without a state never reached it.
+        if error.connection_invalidated or not state or state.startswith(("08", "57P", "53300")):
+            return self.unavailable(reason)
+        return self.unexpected(reason)
+
+    def inspect(self, connection: Connection) -> Inspection:
+        synchronous = setting(connection, "SHOW synchronous_commit")
+        fsync = setting(connection, "SHOW fsync")
+        is_durable = synchronous not in ("off", "local") and fsync == "on"
+        durability = (
+            Finding(
+                "durability",
+                f"synchronous_commit={synchronous}, fsync={fsync}: an acknowledged message is on the server's disk.",
+                Verdict.GOOD,
+            )
+            if is_durable
+            else Finding(
+                "durability",
+                f"synchronous_commit={synchronous}, fsync={fsync}: a crash of the server may lose acknowledged "
+                "messages.",
+                Verdict.BAD,
+                "Set fsync=on, and for the role of onebus: ALTER ROLE … SET synchronous_commit = on.",
+            )
+        )
+        limit = setting(connection, "SHOW max_connections")
+        findings = [
+            durability,
+            Finding("wake-up", "Readers are woken by LISTEN/NOTIFY; through a pooler, use session pooling."),
+            Finding(
+                "connections",
+                f"This process uses up to {self.writers + self.readers + 1} of the server's {limit} connections.",
+            ),
+        ]
+        return Inspection("PostgreSQL", str(setting(connection, "SHOW server_version")), findings)
+
+
+def _sql_state(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""

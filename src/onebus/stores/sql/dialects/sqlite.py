@@ -1,0 +1,149 @@
+"""SQLite: one file, one writer at a time, everything on disk when a commit returns."""
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import URL, BigInteger, ColumnElement, Connection, Engine, bindparam, create_engine, event
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.pool import NullPool
+
+from onebus.errors import AccessDenied, BusError, InvalidUrl, StoreError, StoreFull, StoreUnavailable
+from onebus.stores.base import Finding, Inspection, Verdict
+from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.bells.unix import UnixBell
+from onebus.stores.sql.dialects.base import SqlDialect, setting
+
+BUSY_PAUSE_SECONDS: Final = 0.0005
+_SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+
+
+class SqliteDialect(SqlDialect):
+    """A file that any number of processes of one machine may share."""
+
+    name = "sqlite"
+    writers = 1
+    readers = 2
+    transactions_per_commit = 256
+
+    def __init__(self, url: URL) -> None:
+        super().__init__(url)
+        if not url.database or url.database == ":memory:":
+            raise InvalidUrl("An SQLite store needs a file, for example sqlite:///bus.db. In memory: memory://")
+        self._path = Path(url.database)
+
+    @property
+    def server_clock(self) -> ColumnElement[int]:
+        return bindparam("clock_ms", callable_=_wall_clock_ms, type_=BigInteger)
+
+    def create_engine(self) -> Engine:
+        # Threads keep their connections, and transactions are begun by hand, so neither a pool nor the
+        # driver's own idea of transactions is wanted. Waiting for a lock is done in `begin`.
+        engine = create_engine(
+            self.url,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            connect_args={"timeout": 0, "check_same_thread": False, "cached_statements": 256},
+        )
+        event.listen(engine, "connect", _configure)
+        return engine
+
+    def create_bell(self, client: str) -> Bell:
+        return UnixBell(self._path.with_name(self._path.name + "-bells"), client)
+
+    def begin(self, connection: Connection, deadline_seconds: float) -> None:
+        deadline = time.monotonic() + deadline_seconds
+        while True:
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            except OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+                # Shorter and steadier than SQLite's own waiting, which doubles its pauses up to 100 ms.
+                time.sleep(BUSY_PAUSE_SECONDS)
+            else:
+                return
+
+    def commit(self, connection: Connection) -> None:
+        connection.exec_driver_sql("COMMIT")
+
+    def rollback(self, connection: Connection) -> None:
+        # Some errors, such as a full disk, have already rolled back by themselves.
+        driver = connection.connection.driver_connection
+        if isinstance(driver, sqlite3.Connection) and driver.in_transaction:
+            connection.exec_driver_sql("ROLLBACK")
+
+    def lock_schema(self, connection: Connection) -> None:
+        self.begin(connection, 30.0)
+
+    def translate(self, error: DBAPIError) -> BusError:
+        code = _primary_code(error)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreUnavailable(
+                f"The file of {self.display_url} is locked by another process that does not let go. "
+                "End that process, or wait for it."
+            )
+        if code == sqlite3.SQLITE_FULL:
+            return StoreFull(f"The disk of {self.display_url} is full; nothing was stored. Make room and try again.")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+            return AccessDenied(f"The file of {self.display_url} cannot be written. Check its owner and mode.")
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return StoreUnavailable(
+                f"The file of {self.display_url} cannot be opened. Check that its folder exists and may be written."
+            )
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return StoreError(f"The file of {self.display_url} is not an intact SQLite database: {error.orig}.")
+        if code == sqlite3.SQLITE_IOERR:
+            return StoreUnavailable(f"The disk of {self.display_url} reports an error: {error.orig}.")
+        return self.unexpected(error.orig)
+
+    def inspect(self, connection: Connection) -> Inspection:
+        journal = str(setting(connection, "PRAGMA journal_mode"))
+        synchronous = _SYNCHRONOUS[setting(connection, "PRAGMA synchronous")]
+        size = setting(connection, "PRAGMA page_count") * setting(connection, "PRAGMA page_size")
+        findings = [
+            Finding(
+                "durability",
+                f"synchronous={synchronous}, journal_mode={journal}: an acknowledged message is on disk and "
+                "survives a crash of the process, of the machine, and a power cut.",
+                Verdict.GOOD,
+            )
+            if synchronous in ("FULL", "EXTRA")
+            else Finding(
+                "durability",
+                f"synchronous={synchronous}: a power cut may lose acknowledged messages.",
+                Verdict.BAD,
+                "Do not change PRAGMA synchronous.",
+            ),
+            Finding("file", f"{self._path.resolve()}, {size / 1e6:.1f} MB"),
+            Finding("sharing", "Any number of processes of this machine may use the file; a network drive must not."),
+        ]
+        return Inspection("SQLite", sqlite3.sqlite_version, findings)
+
+
+def _configure(connection: sqlite3.Connection, _: object) -> None:
+    deadline = time.monotonic() + 5.0
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY", "cache_size=-16000"):
+        while True:
+            try:
+                connection.execute(f"PRAGMA {pragma}")
+            except sqlite3.OperationalError as error:
+                # Ten processes that start at once all want to switch the new file to WAL.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(BUSY_PAUSE_SECONDS)
+            else:
+                break
+
+
+def _primary_code(error: DBAPIError) -> int:
+    return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_busy(error: DBAPIError) -> bool:
+    return _primary_code(error) == sqlite3.SQLITE_BUSY
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

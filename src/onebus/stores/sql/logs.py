@@ -1,0 +1,440 @@
+"""What a transaction does to a log. The row of the log is locked first, which puts its writers in order."""
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, Update, bindparam, delete, func, insert, or_, select, update
+
+from onebus.log.claims import FREE, NO_FENCE, Hold, Lease
+from onebus.log.names import anchor_of
+from onebus.log.retention import KEEP_ALL, Retention
+from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Origin, Slice, StoredBatch
+from onebus.stores.sql.holds import HoldRows
+from onebus.stores.sql.tables import batches, logs, records
+from onebus.stores.sql.transaction import Transaction
+
+FREE_HOLDS_AT_ONCE = 500
+FRONT_BATCHES_AT_ONCE = 100
+
+_of_log = batches.c.log_id == bindparam("log")
+_batch_columns = (
+    batches.c.last_id,
+    batches.c.count,
+    batches.c.blob,
+    batches.c.appended_ms,
+    batches.c.origin_log,
+    batches.c.origin_first_id,
+)
+_insert_batch = insert(batches)
+NEVER = 2**62
+"""An id that no log reaches."""
+
+
+@cache
+def _update_log(*columns: str) -> Update:
+    values: dict[str, Any] = {column: bindparam(f"new_{column}") for column in columns}
+    return update(logs).where(logs.c.id == bindparam("log")).values(values)
+
+
+def _lowest(column: ColumnElement[int], at_least: str) -> ColumnElement[int]:
+    """Return `column` of the first batch that reaches the id given as `at_least`."""
+    return (
+        select(column)
+        .where(_of_log, batches.c.last_id >= bindparam(at_least))
+        .order_by(batches.c.last_id)
+        .limit(1)
+        .scalar_subquery()
+    )
+
+
+def _covering(*columns: ColumnElement[Any]) -> Select[Any]:
+    """Select the batches that share ids with ``first..last``, oldest first."""
+    return (
+        select(*columns)
+        .where(
+            _of_log,
+            batches.c.last_id >= bindparam("first"),
+            batches.c.last_id <= func.coalesce(_lowest(batches.c.last_id, "last"), bindparam("last")),
+        )
+        .order_by(batches.c.last_id)
+    )
+
+
+_bounds_covering = _covering(batches.c.last_id, batches.c.count)
+# Within a range that is read or held no batch is missing, so the bytes between two batches are a difference.
+_batches_covering = _covering(*_batch_columns).where(
+    or_(
+        batches.c.end_byte <= _lowest(batches.c.end_byte - batches.c.size, "first") + bindparam("max_bytes"),
+        batches.c.last_id == _lowest(batches.c.last_id, "sure"),
+    )
+)
+_front = (
+    select(batches.c.last_id, batches.c.size, batches.c.end_byte, batches.c.appended_ms)
+    .where(_of_log, batches.c.last_id >= bindparam("first"))
+    .order_by(batches.c.last_id)
+    .limit(FRONT_BATCHES_AT_ONCE)
+)
+_oldest_start = select(batches.c.end_byte - batches.c.size).where(_of_log).order_by(batches.c.last_id).limit(1)
+_delete_between = delete(batches).where(
+    _of_log, batches.c.last_id >= bindparam("first"), batches.c.last_id <= bindparam("last")
+)
+
+
+@dataclass(slots=True)
+class LogRow:
+    """The row of a log as the transaction found it, and changes it."""
+
+    id: int
+    name: str
+    epoch: str
+    first_id: int
+    last_id: int
+    head: int
+    fence: int
+    bytes_appended: int
+    ttl_ms: int
+    expires_ms: int
+    now_ms: int
+
+
+class SqlLog:
+    """One log within a transaction that has locked it, or only reads it."""
+
+    def __init__(self, transaction: Transaction, row: LogRow) -> None:
+        self._transaction = transaction
+        self._row = row
+        self._holds = HoldRows(transaction, row.id)
+
+    def append(self, blob: bytes, count: int, origin: Origin | None, retain: Retention) -> int:
+        row = self._row
+        first_id = row.last_id + 1
+        row.last_id += count
+        row.bytes_appended += len(blob)
+        row.expires_ms = row.now_ms + row.ttl_ms if row.ttl_ms else 0
+        self._transaction.execute(
+            _insert_batch,
+            {
+                "log_id": row.id,
+                "last_id": row.last_id,
+                "count": count,
+                "size": len(blob),
+                "end_byte": row.bytes_appended,
+                "appended_ms": row.now_ms,
+                "origin_log": origin.log if origin else None,
+                "origin_first_id": origin.first_id if origin else None,
+                "blob": blob,
+            },
+        )
+        if retain is not KEEP_ALL:
+            self._forget_before(self._first_id_to_keep(retain))
+        self._save("last_id", "bytes_appended", "expires_ms", "first_id", "head")
+        self._transaction.grown.add(row.name)
+        return first_id
+
+    def read(self, after: int, limit: int, max_bytes: int) -> Slice:
+        row = self._row
+        first = max(after + 1, row.first_id)
+        found: list[StoredBatch] = []
+        if first <= row.last_id:
+            last = min(row.last_id, max(after, row.first_id - 1) + limit)
+            found = self.batches_covering(first, last, max_bytes)
+            if len(found) > 1 and found[-1].last_id > last:
+                found.pop()
+        return Slice(found or (), row.first_id, row.last_id, row.epoch)
+
+    def claim(self, request: ClaimRequest) -> Claim:
+        row, now_ms = self._row, self._row.now_ms
+        lost = self.settle(request.settle)
+        self._free_due()
+        taken, found = self._take(request)
+        if taken and request.lease_ms is None:
+            self._discard(taken)
+        elif taken and request.lease_ms is not None:
+            row.fence += 1
+            due_ms = now_ms + request.lease_ms
+            taken = [
+                replace(hold, fence=row.fence, due_ms=due_ms, redeliver=request.redeliver, owner=request.owner)
+                for hold in taken
+            ]
+            self._holds.add(taken)
+        if taken:
+            self._save("head", "fence")
+        retry_after_seconds = None
+        if sum(hold.count for hold in taken) < request.limit:
+            next_ms = self._holds.next_due_ms()
+            retry_after_seconds = None if next_ms is None else max(next_ms - now_ms, 0) / 1000
+        return Claim([hold.lease() for hold in taken], found, lost, retry_after_seconds)
+
+    def settle(self, leases: Sequence[Lease]) -> Lost:
+        carving = self._holds.carve(leases)
+        self._discard(carving.taken)
+        return carving.lost
+
+    def release(self, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
+        due_ms = self._row.now_ms + delay_ms if delay_ms else FREE
+        self._transaction.grown.add(self._row.name)
+        return self._holds.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1)
+
+    def extend(self, leases: Sequence[Lease], lease_ms: int) -> Lost:
+        return self._holds.put_back(leases, self._row.now_ms + lease_ms, fence=None, attempts=0)
+
+    def trim(self, retain: Retention) -> int:
+        self._forget_before(self._first_id_to_keep(retain))
+        self._save("first_id", "head")
+        return self._row.first_id
+
+    def clear(self) -> None:
+        self._forget_before(self._row.last_id + 1)
+        self._save("first_id", "head")
+
+    def touch(self, ttl_ms: int | None) -> None:
+        row = self._row
+        if ttl_ms is not None:
+            row.ttl_ms = ttl_ms
+        row.expires_ms = row.now_ms + row.ttl_ms if row.ttl_ms else 0
+        self._save("ttl_ms", "expires_ms")
+
+    def drop(self) -> None:
+        self._holds.remove_all()
+        self._delete_batches(0, self._row.last_id)
+        self._transaction.execute(delete(logs).where(logs.c.id == self._row.id))
+
+    def stat(self) -> LogStat:
+        row = self._row
+        free, held = self._holds.sums(row.now_ms)
+        start = self._transaction.execute(_oldest_start, {"log": row.id}).scalar_one_or_none()
+        return LogStat(
+            epoch=row.epoch,
+            first_id=row.first_id,
+            last_id=row.last_id,
+            head=row.head,
+            claimable=row.last_id - row.head + 1 + free,
+            held=held,
+            bytes=0 if start is None else row.bytes_appended - start,
+            ttl_seconds=row.ttl_ms / 1000,
+        )
+
+    def _free_due(self) -> None:
+        due_ms = self._holds.next_due_ms()
+        if due_ms is not None and due_ms <= self._row.now_ms:
+            self._discard(self._holds.free_due(self._row.now_ms))
+
+    def _take(self, request: ClaimRequest) -> tuple[list[Hold], list[StoredBatch]]:
+        """Take free ids and then new ones, while they and their batches fit the request."""
+        basket = _Basket(self, request)
+        while basket.has_room and (free := self._holds.free(FREE_HOLDS_AT_ONCE)):
+            for index, hold in enumerate(free):
+                rest = basket.put(hold)
+                if rest is not None:
+                    self._holds.remove(free[: index + 1])
+                    self._holds.add([rest])
+                    return basket.taken, basket.found
+            self._holds.remove(free)
+        row = self._row
+        if basket.has_room and row.head <= row.last_id:
+            new = Hold(row.head, min(row.last_id, row.head + basket.room - 1), NO_FENCE, FREE, attempts=0)
+            rest = basket.put(new)
+            row.head = new.last + 1 if rest is None else rest.first
+        return basket.taken, basket.found
+
+    def batches_covering(self, first: int, last: int, max_bytes: int, sure: int | None = None) -> list[StoredBatch]:
+        """Return the batches of ``first..last`` while they fit, and that of `sure`, by default the first, anyway."""
+        parameters = {
+            "log": self._row.id,
+            "first": first,
+            "last": last,
+            "max_bytes": max_bytes,
+            "sure": first if sure is None else sure,
+        }
+        return [_stored(row) for row in self._transaction.execute(_batches_covering, parameters)]
+
+    def _discard(self, done: Sequence[Hold]) -> None:
+        """Delete the batches that had their last open message among `done`."""
+        for first, last in _joined(done):
+            bounds = [
+                (last_id - count + 1, last_id)
+                for last_id, count in self._transaction.execute(
+                    _bounds_covering, {"log": self._row.id, "first": first, "last": last}
+                )
+                if last_id < self._row.head
+            ]
+            if not bounds:
+                continue
+            open_holds = self._holds.overlapping(bounds[0][0], bounds[-1][1])
+            for run_first, run_last in _runs_without(bounds, open_holds):
+                self._delete_batches(run_first, run_last)
+
+    def _delete_batches(self, first: int, last: int) -> None:
+        self._transaction.execute(_delete_between, {"log": self._row.id, "first": first, "last": last})
+
+    def _first_id_to_keep(self, retain: Retention) -> int:
+        row = self._row
+        first_id = row.first_id
+        if retain.max_count is not None:
+            first_id = max(first_id, row.last_id - retain.max_count + 1)
+        if retain.max_bytes is None and retain.max_age_seconds is None:
+            return first_id
+        while True:
+            front = self._transaction.execute(_front, {"log": row.id, "first": first_id}).all()
+            for last_id, size, end_byte, appended_ms in front:
+                too_old = (
+                    retain.max_age_seconds is not None and appended_ms < row.now_ms - retain.max_age_seconds * 1000
+                )
+                too_much = (
+                    retain.max_bytes is not None
+                    and last_id < row.last_id
+                    and row.bytes_appended - end_byte + size > retain.max_bytes
+                )
+                if not (too_old or too_much):
+                    return first_id
+                first_id = last_id + 1
+            if len(front) < FRONT_BATCHES_AT_ONCE:
+                return first_id
+
+    def _forget_before(self, first_id: int) -> None:
+        row = self._row
+        if first_id <= row.first_id:
+            return
+        row.first_id = first_id
+        row.head = max(row.head, first_id)
+        self._holds.forget_before(first_id)
+        self._delete_batches(0, first_id - 1)
+
+    def _save(self, *columns: str) -> None:
+        values = {f"new_{column}": getattr(self._row, column) for column in columns}
+        self._transaction.execute(_update_log(*columns), {"log": self._row.id, **values})
+
+
+class _Basket:
+    """Fills with ids and the batches that cover them, until a request is satisfied."""
+
+    def __init__(self, log: SqlLog, request: ClaimRequest) -> None:
+        self._log = log
+        self._room_bytes = request.max_bytes
+        self.room = request.limit
+        self.taken: list[Hold] = []
+        self.found: list[StoredBatch] = []
+
+    @property
+    def has_room(self) -> bool:
+        return self.room > 0
+
+    def put(self, hold: Hold) -> Hold | None:
+        """Take as much of `hold` as fits, and return what does not."""
+        if not self.has_room:
+            return hold
+        wanted = min(hold.last, hold.first + self.room - 1)
+        covered = min(self._cover(hold.first, wanted), wanted)
+        if covered >= hold.first:
+            self.taken.append(replace(hold, last=covered, fence=NO_FENCE, attempts=hold.attempts + 1))
+            self.room -= covered - hold.first + 1
+        return None if covered == hold.last else replace(hold, first=covered + 1)
+
+    def _cover(self, first: int, last: int) -> int:
+        """Fetch the batches of ``first..last`` that are missing here and fit; return the last id covered."""
+        covered = self.found[-1].last_id if self.found else first - 1
+        if covered < last:
+            start = max(first, covered + 1)
+            sure = NEVER if self.found else start
+            for batch in self._log.batches_covering(start, last, self._room_bytes, sure):
+                self._room_bytes -= len(batch.blob)
+                self.found.append(batch)
+                covered = batch.last_id
+        return covered
+
+
+def find(transaction: Transaction, name: str, *, lock: bool) -> SqlLog | None:
+    """Return a log, locked for this transaction if asked; an expired log is absent."""
+    statement = transaction.lookups.find_locked if lock else transaction.lookups.find
+    found = transaction.execute(statement, {"log_name": name}).one_or_none()
+    if found is None:
+        return None
+    row = LogRow(*found)
+    if 0 < row.expires_ms <= row.now_ms:
+        if lock:
+            SqlLog(transaction, row).drop()
+        return None
+    return SqlLog(transaction, row)
+
+
+def find_or_create(transaction: Transaction, name: str) -> SqlLog:
+    """Return a log, locked for this transaction."""
+    while (log := find(transaction, name, lock=True)) is None:
+        transaction.execute(
+            transaction.insert_if_absent(logs),
+            {
+                "name": name,
+                "epoch": secrets.token_hex(8),
+                "first_id": 1,
+                "last_id": 0,
+                "head": 1,
+                "fence": 0,
+                "bytes_appended": 0,
+                "ttl_ms": 0,
+                "expires_ms": 0,
+            },
+        )
+    return log
+
+
+def list_names(transaction: Transaction, prefix: str) -> list[str]:
+    is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > transaction.now)
+    statement = select(logs.c.name).where(is_alive, logs.c.name >= prefix, logs.c.name <= prefix + "\U0010ffff")
+    return [name for name in transaction.execute(statement).scalars() if name.startswith(prefix)]
+
+
+def holds_place(transaction: Transaction, place: str) -> bool:
+    names = [place, anchor_of(place)]
+    for table in (logs, records):
+        is_alive = or_(table.c.expires_ms == 0, table.c.expires_ms > transaction.now)
+        statement = select(table.c.name).where(table.c.name.in_(names), is_alive).limit(1)
+        if transaction.execute(statement).first() is not None:
+            return True
+    return False
+
+
+def drop_expired(transaction: Transaction, at_most: int) -> int:
+    """Drop logs whose time to live has run out and return how many were found."""
+    statement = select(logs.c.name).where(logs.c.expires_ms > 0, logs.c.expires_ms <= transaction.now).limit(at_most)
+    names = transaction.execute(statement).scalars().all()
+    for name in sorted(names):
+        find(transaction, name, lock=True)
+    return len(names)
+
+
+def _stored(row: Row[*tuple[Any, ...]]) -> StoredBatch:
+    last_id, count, blob, appended_ms, origin_log, origin_first_id = row
+    origin = None if origin_log is None else Origin(origin_log, origin_first_id)
+    return StoredBatch(last_id, count, blob, appended_ms, origin)
+
+
+def _joined(done: Iterable[Hold]) -> list[tuple[int, int]]:
+    """Return the ranges of `done` with neighbours made one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted((hold.first, hold.last) for hold in done):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _runs_without(bounds: Sequence[tuple[int, int]], open_holds: Sequence[Hold]) -> Iterator[tuple[int, int]]:
+    """Yield runs of batches, as first and last id, of which no id is held."""
+    remaining = iter(open_holds)
+    hold = next(remaining, None)
+    run: tuple[int, int] | None = None
+    for first, last in bounds:
+        while hold is not None and hold.last < first:
+            hold = next(remaining, None)
+        if hold is not None and hold.first <= last:
+            if run is not None:
+                yield run
+            run = None
+        else:
+            run = (first if run is None else run[0], last)
+    if run is not None:
+        yield run

@@ -1,0 +1,361 @@
+"""Logs in a database: SQLite, PostgreSQL, MySQL or MariaDB, through SQLAlchemy Core."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from sqlalchemy import BigInteger, Engine, bindparam, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from onebus.errors import BusError, InvalidUrl, StoreClosed, StoreUnavailable
+from onebus.log.batch import Entry, decode, encode
+from onebus.log.claims import Lease
+from onebus.log.retention import Retention
+from onebus.stores.base import (
+    Claim,
+    ClaimRequest,
+    Inspection,
+    LogStat,
+    Lost,
+    Origin,
+    Record,
+    Slice,
+    Store,
+    StoreOptions,
+)
+from onebus.stores.following import SAFETY_POLL_SECONDS
+from onebus.stores.sql import logs, records
+from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.dialects.mysql import MysqlDialect
+from onebus.stores.sql.dialects.postgresql import PostgresqlDialect
+from onebus.stores.sql.dialects.sqlite import SqliteDialect
+from onebus.stores.sql.migrations import migrate
+from onebus.stores.sql.transaction import Lookups, Transaction
+from onebus.stores.sql.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SIGNAL_PREFIX: Final = "onebus:signal:"
+"""Signals travel through logs of their own, whose names nobody else can use."""
+SIGNALS_KEPT: Final = Retention(max_count=10_000, max_age_seconds=60)
+SIGNAL_LOG_TTL_MS: Final = 600_000
+
+LISTENER_TTL_MS: Final = 60_000
+HOUSEKEEPING_SECONDS: Final = 20.0
+EXPIRED_LOGS_AT_ONCE: Final = 100
+
+_DIALECTS: Mapping[str, type[SqlDialect]] = {
+    "sqlite": SqliteDialect,
+    "postgresql": PostgresqlDialect,
+    "postgres": PostgresqlDialect,
+    "mysql": MysqlDialect,
+    "mariadb": MysqlDialect,
+}
+
+
+class SqlStore(Store):
+    """Keeps logs in tables. Writers run in threads; each log's row orders those who write to it."""
+
+    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise InvalidUrl("The store URL cannot be read. Write scheme://user:password@host:port/database.") from None
+        self._dialect = _DIALECTS[parsed.drivername.partition("+")[0]](parsed)
+        super().__init__(self._dialect.display_url, options)
+        self._client = uuid4().hex[:16]
+        clock = self.options.clock
+        now = self._dialect.server_clock if clock is None else bindparam("clock_ms", callable_=clock, type_=BigInteger)
+        self._lookups = Lookups(now)
+        self._link: _Link | None = None
+        self._housekeeping: asyncio.Task[None] | None = None
+        self._signal_pumps: dict[str, asyncio.Task[None]] = {}
+        self.health.on_change(self._health_changed)
+
+    # Life
+
+    async def _open(self) -> None:
+        engine = self._dialect.create_engine()
+        await asyncio.get_running_loop().run_in_executor(None, self._migrate, engine)
+        bell = self._dialect.create_bell(self._client)
+        link = self._link = _Link(
+            engine,
+            bell,
+            writers=Workers(engine, self._dialect, self._lookups, bell=bell, on_grown=self._heard),
+            readers=Workers(engine.execution_options(isolation_level="AUTOCOMMIT"), self._dialect, self._lookups),
+        )
+        link.writers.start(self._dialect.writers, "writer")
+        link.readers.start(self._dialect.readers, "reader")
+        self._housekeeping = asyncio.create_task(self._keep_house(), name="onebus-housekeeping")
+
+    def _migrate(self, engine: Engine) -> None:
+        try:
+            with engine.connect() as connection:
+                migrate(connection, self._dialect)
+        except DBAPIError as error:
+            raise self._dialect.translate(error) from error
+
+    async def _close(self) -> None:
+        tasks = [*self._signal_pumps.values(), *filter(None, [self._housekeeping])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._signal_pumps.clear()
+        self._housekeeping = None
+        if self._link is not None:
+            link, self._link = self._link, None
+            await link.close()
+
+    async def _probe(self) -> None:
+        await self._read_with(lambda transaction: transaction.now_ms())
+        if self._linked.is_hearing:
+            await self._open_bell()
+        self.switchboard.wake_all()
+
+    def _health_changed(self, online: bool) -> None:
+        if self._link is not None and not online:
+            self._link.writers.reconnect()
+            self._link.readers.reconnect()
+
+    async def _keep_house(self) -> None:
+        """Sweep away what has expired, and stay registered, while the store is open."""
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            try:
+                await self.health.wait_online()
+                await self._write_with(records.drop_expired)
+                while await self._write_with(lambda it: logs.drop_expired(it, EXPIRED_LOGS_AT_ONCE)):
+                    pass
+                for name in self.switchboard.heard_signals:
+                    await self._register(name)
+                if self._linked.is_hearing:
+                    await self._write_with(self._linked.bell.refresh)
+            except StoreUnavailable as error:
+                self.health.went_offline(error)
+            except BusError:
+                _log.exception("sweeping %s failed; it will be tried again", self.url)
+
+    # Logs
+
+    async def _append(
+        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+    ) -> int:
+        def append(transaction: Transaction) -> int:
+            first_id = logs.find_or_create(transaction, log).append(batch, count, None, retain)
+            if mirror is not None:
+                origin = Origin(log, first_id)
+                logs.find_or_create(transaction, mirror).append(batch, count, origin, mirror_retain)
+            return first_id
+
+        return await self._write_with(append)
+
+    async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
+        def read(transaction: Transaction) -> Slice:
+            found = logs.find(transaction, log, lock=False)
+            return Slice((), 1, 0, "") if found is None else found.read(after, limit, max_bytes)
+
+        return await self._read_with(read)
+
+    async def _claim(self, log: str, request: ClaimRequest) -> Claim:
+        def claim(transaction: Transaction) -> Claim:
+            found = logs.find(transaction, log, lock=True)
+            return Claim((), (), _all(request.settle)) if found is None else found.claim(request)
+
+        return await self._write_with(claim)
+
+    async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
+        return await self._change_leases(log, leases, lambda found: found.settle(leases))
+
+    async def _release(self, log: str, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
+        return await self._change_leases(log, leases, lambda found: found.release(leases, delay_ms, attempted))
+
+    async def _extend(self, log: str, leases: Sequence[Lease], lease_ms: int) -> Lost:
+        return await self._change_leases(log, leases, lambda found: found.extend(leases, lease_ms))
+
+    async def _change_leases(self, log: str, leases: Sequence[Lease], change: Callable[[logs.SqlLog], Lost]) -> Lost:
+        def run(transaction: Transaction) -> Lost:
+            found = logs.find(transaction, log, lock=True)
+            return _all(leases) if found is None else change(found)
+
+        return await self._write_with(run)
+
+    async def _trim(self, log: str, retain: Retention) -> int:
+        def trim(transaction: Transaction) -> int:
+            found = logs.find(transaction, log, lock=True)
+            return 1 if found is None else found.trim(retain)
+
+        return await self._write_with(trim)
+
+    async def _stat(self, log: str) -> LogStat | None:
+        def stat(transaction: Transaction) -> LogStat | None:
+            found = logs.find(transaction, log, lock=False)
+            return None if found is None else found.stat()
+
+        return await self._read_with(stat)
+
+    async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
+        def touch(transaction: Transaction) -> bool:
+            found = logs.find(transaction, log, lock=True)
+            existed = found is not None
+            if found is None and create:
+                found = logs.find_or_create(transaction, log)
+            if found is not None:
+                found.touch(ttl_ms)
+            return existed
+
+        return await self._write_with(touch)
+
+    async def _clear(self, log: str) -> None:
+        def clear(transaction: Transaction) -> None:
+            found = logs.find(transaction, log, lock=True)
+            if found is not None:
+                found.clear()
+
+        await self._write_with(clear)
+
+    async def _drop(self, log: str) -> bool:
+        def drop(transaction: Transaction) -> bool:
+            found = logs.find(transaction, log, lock=True)
+            if found is not None:
+                found.drop()
+            return found is not None
+
+        return await self._write_with(drop)
+
+    async def _list_logs(self, prefix: str) -> list[str]:
+        names = await self._read_with(lambda transaction: logs.list_names(transaction, prefix))
+        return [name for name in names if not name.startswith(SIGNAL_PREFIX)]
+
+    async def _holds(self, place: str) -> bool:
+        return await self._read_with(lambda transaction: logs.holds_place(transaction, place))
+
+    # Records
+
+    async def _get(self, name: str) -> Record | None:
+        return await self._read_with(lambda transaction: records.get(transaction, name))
+
+    async def _put(
+        self, name: str, fields: Mapping[str, bytes | None], expected: int | None, ttl_ms: int | None
+    ) -> int:
+        return await self._write_with(lambda transaction: records.put(transaction, name, fields, expected, ttl_ms))
+
+    async def _delete(self, name: str, expected: int | None) -> bool:
+        return await self._write_with(lambda transaction: records.remove(transaction, name, expected))
+
+    # Signals
+
+    async def _signal(self, name: str, payload: bytes) -> int:
+        blob = encode([Entry(payload)], now_ms=0)
+
+        def signal(transaction: Transaction) -> int:
+            receivers = records.count_listeners(transaction, name)
+            if receivers:
+                log = logs.find_or_create(transaction, SIGNAL_PREFIX + name)
+                log.append(blob, 1, None, SIGNALS_KEPT)
+                log.touch(SIGNAL_LOG_TTL_MS)
+            return receivers
+
+        return await self._write_with(signal)
+
+    async def _start_listening(self, name: str) -> None:
+        if name in self._signal_pumps:
+            return
+        log = SIGNAL_PREFIX + name
+        await self._start_watching(log)
+        await self._register(name)
+        heard = await self._read(log, 0, 1, 1)
+        if name not in self._signal_pumps:
+            self._signal_pumps[name] = asyncio.create_task(self._pump(name, log, heard.last_id, heard.epoch))
+
+    async def _stop_listening(self, name: str) -> None:
+        pump = self._signal_pumps.pop(name, None)
+        if pump is not None:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+        await self._write_with(lambda transaction: records.remove_listener(transaction, name, self._client))
+
+    async def _register(self, name: str) -> None:
+        await self._write_with(lambda it: records.add_listener(it, name, self._client, LISTENER_TTL_MS))
+
+    async def _pump(self, name: str, log: str, after: int, epoch: str) -> None:
+        """Carry what arrives in the log of a signal to those who listen to it here."""
+        with self.switchboard.watch(log) as watch:
+            while True:
+                try:
+                    await self.health.wait_online()
+                    found = await self._read(log, after, 10_000, 4 * 1024 * 1024)
+                except StoreUnavailable as error:
+                    self.health.went_offline(error)
+                    continue
+                if found.epoch != epoch:
+                    after, epoch = 0, found.epoch
+                    continue
+                for batch in found.batches:
+                    for offset, payload in enumerate(decode(batch.blob).payloads()):
+                        if batch.first_id + offset > after:
+                            self.switchboard.deliver(name, payload)
+                    after = batch.last_id
+                if not found.batches:
+                    await watch.wait(SAFETY_POLL_SECONDS)
+
+    async def _start_watching(self, log: str) -> None:
+        if not self._linked.is_hearing:
+            await self._open_bell()
+
+    async def _open_bell(self) -> None:
+        await self._linked.bell.open(self._heard, self._bell_lost, self._write_with)
+        self._linked.is_hearing = True
+
+    def _heard(self, names: Collection[str] | None) -> None:
+        if names is None:
+            self.switchboard.wake_all()
+            return
+        for name in names:
+            self.switchboard.wake(name)
+
+    def _bell_lost(self, error: Exception) -> None:
+        self.health.went_offline(self._dialect.unavailable(error))
+
+    async def _inspect(self) -> Inspection:
+        return await self._read_with(lambda transaction: self._dialect.inspect(transaction.connection))
+
+    # Threads
+
+    @property
+    def _linked(self) -> "_Link":
+        if self._link is None:
+            raise StoreClosed(f"The store {self.url} was closed.")
+        return self._link
+
+    async def _read_with(self, function: Callable[[Transaction], T]) -> T:
+        return await self._linked.readers.run(function)
+
+    async def _write_with(self, function: Callable[[Transaction], T]) -> T:
+        return await self._linked.writers.run(function)
+
+
+@dataclass(slots=True)
+class _Link:
+    """What an open store has and a closed one has not."""
+
+    engine: Engine
+    bell: Bell
+    writers: Workers
+    readers: Workers
+    is_hearing: bool = False
+
+    async def close(self) -> None:
+        await self.writers.close()
+        await self.readers.close()
+        await self.bell.close()
+        self.engine.dispose()
+
+
+def _all(leases: Sequence[Lease]) -> Lost:
+    return [(lease.first, lease.last) for lease in leases]

@@ -1,0 +1,235 @@
+"""Threads that run transactions, so that neither a disk nor a server ever stops the event loop.
+
+A thread takes all that waits for it, up to a number that the dialect sets, and commits it together. For SQLite
+that is group commit: one write to the disk for the appends, claims and settles of many callers.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from onebus.errors import BusError, StoreClosed, StoreUnavailable
+from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.transaction import Lookups, Transaction
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LONGEST_WAIT_SECONDS: Final = 30.0
+"""How long a thread waits for a lock, and a closing store for its threads; callers have their own deadline."""
+
+MAX_CONFLICTS: Final = 20
+"""How often a transaction that lost against another one is run again."""
+
+
+class Job:
+    """A transaction that somebody waits for."""
+
+    def __init__(self, function: Callable[[Transaction], Any], done: asyncio.Future[Any]) -> None:
+        self.function = function
+        self.done = done
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def finish(self) -> None:
+        """Hand the outcome to the caller; runs in the event loop."""
+        if self.done.done():
+            return
+        if self.error is not None:
+            self.done.set_exception(self.error)
+        else:
+            self.done.set_result(self.result)
+
+
+class Workers:
+    """Some threads with a connection each, and the jobs that wait for them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        dialect: SqlDialect,
+        lookups: Lookups,
+        *,
+        bell: Bell | None = None,
+        on_grown: Callable[[set[str]], None] | None = None,
+    ) -> None:
+        """Workers without a bell only read, and run their jobs without a transaction."""
+        self._engine = engine
+        self._dialect = dialect
+        self._lookups = lookups
+        self._bell = bell
+        self._on_grown = on_grown
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._generation = 0
+        self._closed = False
+
+    def start(self, count: int, name: str) -> None:
+        for number in range(count):
+            thread = threading.Thread(target=self._work, name=f"onebus-{name}-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    async def run(self, function: Callable[[Transaction], T]) -> T:
+        """Run `function` in a transaction and return its result once that is committed."""
+        if self._closed:
+            raise StoreClosed("The store was closed.")
+        job = Job(function, self._loop.create_future())
+        self._jobs.put(job)
+        return await job.done  # type: ignore[no-any-return]
+
+    def reconnect(self) -> None:
+        """Let no thread use a connection that it has now."""
+        self._generation += 1
+
+    async def close(self) -> None:
+        self._closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            await self._loop.run_in_executor(None, thread.join, LONGEST_WAIT_SECONDS)
+        self._threads.clear()
+
+    def _work(self) -> None:
+        connection: Connection | None = None
+        generation = self._generation
+        while (jobs := self._next_jobs()) is not None:
+            if connection is not None and generation != self._generation:
+                _discard(connection)
+                connection = None
+            generation = self._generation
+            connection = self._run_all(jobs, connection)
+            self._tell(jobs)
+        if connection is not None:
+            _discard(connection)
+
+    def _next_jobs(self) -> list[Job] | None:
+        job = self._jobs.get()
+        if job is None:
+            return None
+        jobs = [job]
+        while len(jobs) < self._dialect.transactions_per_commit:
+            try:
+                another = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if another is None:
+                self._jobs.put(None)
+                break
+            jobs.append(another)
+        # A caller that has given up, for example because its deadline passed, must not be surprised later.
+        return [job for job in jobs if not job.done.cancelled()]
+
+    def _run_all(self, jobs: Sequence[Job], connection: Connection | None) -> Connection | None:
+        """Run jobs together; where that fails, each for itself, so that each has its own outcome."""
+        connection = self._attempt(jobs, connection)
+        if len(jobs) > 1 and any(isinstance(job.error, DBAPIError) for job in jobs):
+            for job in jobs:
+                connection = self._attempt([job], connection)
+        for job in jobs:
+            if isinstance(job.error, DBAPIError):
+                job.error = self._dialect.translate(job.error)
+            if isinstance(job.error, StoreUnavailable) and connection is not None:
+                _discard(connection)
+                connection = None
+        return connection
+
+    def _attempt(self, jobs: Sequence[Job], connection: Connection | None) -> Connection | None:
+        for _ in range(MAX_CONFLICTS):
+            try:
+                connection = connection or self._engine.connect()
+                self._run_together(jobs, connection)
+            except DBAPIError as error:
+                _set_error(jobs, error)
+                if connection is not None:
+                    connection = self._rollback(connection)
+                if not self._dialect.is_conflict(error):
+                    break
+            except Exception as error:
+                _log.exception("a transaction failed in an unexpected way")
+                _set_error(jobs, error)
+                if connection is not None:
+                    connection = self._rollback(connection)
+                break
+            else:
+                break
+        return connection
+
+    def _run_together(self, jobs: Sequence[Job], connection: Connection) -> None:
+        transaction = Transaction(connection, self._lookups)
+        if self._bell is None:
+            for job in jobs:
+                _run(job, transaction)
+            return
+        self._dialect.begin(connection, LONGEST_WAIT_SECONDS)
+        for job in jobs:
+            self._run_guarded(job, transaction, alone=len(jobs) == 1)
+        if len(jobs) == 1 and jobs[0].error is not None:
+            self._dialect.rollback(connection)
+            return
+        self._bell.prepare(transaction)
+        self._dialect.commit(connection)
+        if transaction.grown:
+            self._bell.ring(transaction)
+            if self._on_grown is not None:
+                self._loop.call_soon_threadsafe(self._on_grown, transaction.grown)
+
+    def _run_guarded(self, job: Job, transaction: Transaction, *, alone: bool) -> None:
+        """Run a job such that its failure undoes nothing but itself."""
+        if alone:
+            _run(job, transaction)
+            return
+        grown = set(transaction.grown)
+        transaction.connection.exec_driver_sql("SAVEPOINT job")
+        _run(job, transaction)
+        if job.error is not None:
+            transaction.connection.exec_driver_sql("ROLLBACK TO job")
+            transaction.grown = grown
+        transaction.connection.exec_driver_sql("RELEASE job")
+
+    def _rollback(self, connection: Connection) -> Connection | None:
+        try:
+            self._dialect.rollback(connection)
+        except DBAPIError:
+            _discard(connection)
+            return None
+        return connection
+
+    def _tell(self, jobs: Sequence[Job]) -> None:
+        def finish() -> None:
+            for job in jobs:
+                job.finish()
+
+        # The loop is closed when a program ends without closing its store: nobody is left to be told.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(finish)
+
+
+def _run(job: Job, transaction: Transaction) -> None:
+    job.error = None
+    try:
+        job.result = job.function(transaction)
+    except BusError as error:
+        job.error = error
+
+
+def _set_error(jobs: Sequence[Job], error: BaseException) -> None:
+    for job in jobs:
+        job.error = error
+
+
+def _discard(connection: Connection) -> None:
+    with suppress(DBAPIError):
+        connection.invalidate()
+    with suppress(DBAPIError):
+        connection.close()
