@@ -1,27 +1,27 @@
 """What a doctor does with a store: look at its settings, and measure it from outside."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
-from onebus.errors import BusError
+from onebus.errors import BusError, StoreUnavailable
 from onebus.log.batch import Entry, encode
 from onebus.stores import Store, StoreOptions, create_store
-from onebus.stores.base import Inspection
+from onebus.stores.base import Finding, Verdict
 from onebus.stores.switchboard import Watch
 
 DEADLINE_SECONDS: Final = 5.0
 APPENDS: Final = 50
-WAKE_UPS: Final = 20
 MESSAGE_BYTES: Final = 100
-PHASE_SECONDS: Final = 4.0
+MEASURING_SECONDS: Final = 5.0
 """A slow store is measured with fewer messages rather than for longer."""
 PATIENCE_SECONDS: Final = 1.0
 """A wake-up that has not come by then counts as missed."""
+MISSES_TOLERATED: Final = 3
+"""After so many, wake-ups are no longer waited for."""
 SCRATCH_TTL_SECONDS: Final = 60.0
 """When even the cleaning up is interrupted, the store forgets the scratch log by itself."""
 
@@ -45,11 +45,29 @@ class Latency:
 class Examination:
     """A store's settings, and how fast it is seen from here."""
 
-    inspection: Inspection
+    product: str
+    version: str
+    findings: Sequence[Finding]
     append: Latency
     wake_up: Latency | None
-    """From the call of append until a reader of another client was woken; None when none ever was."""
+    """From the call of append until a reader of another client was woken; None if that never happened."""
     missed_wake_ups: int
+    is_shared: bool
+    """Whether another client sees the same logs."""
+
+    @property
+    def is_healthy(self) -> bool:
+        return all(finding.verdict is not Verdict.BAD for finding in self.findings)
+
+
+@dataclass(slots=True)
+class _Times:
+    """What was measured, in seconds."""
+
+    append: list[float] = field(default_factory=list)
+    wake_up: list[float] = field(default_factory=list)
+    missed: int = 0
+    is_shared: bool = True
 
 
 async def examine(url: str) -> Examination:
@@ -63,60 +81,62 @@ async def examine(url: str) -> Examination:
     options = StoreOptions(deadline_seconds=DEADLINE_SECONDS)
     async with create_store(url, options) as store, create_store(url, options) as reader, _scratch_log(store) as log:
         inspection = await store.inspect()
-        append = await _measure_append(store, log)
-        woken, missed = await _measure_wake_up(store, reader, log)
-    return Examination(inspection, append, Latency.of(woken) if woken else None, missed)
+        times = await _measure(store, reader, log)
+    return Examination(
+        product=inspection.product,
+        version=inspection.version,
+        findings=inspection.findings,
+        append=Latency.of(times.append),
+        wake_up=Latency.of(times.wake_up) if times.wake_up else None,
+        missed_wake_ups=times.missed,
+        is_shared=times.is_shared,
+    )
 
 
 @asynccontextmanager
 async def _scratch_log(store: Store) -> AsyncIterator[str]:
     log = f"onebus-doctor-{uuid4().hex}"
+    is_away = False
     try:
         await store.touch(log, ttl_seconds=SCRATCH_TTL_SECONDS, create=True)
         yield log
+    except StoreUnavailable:
+        is_away = True
+        raise
     finally:
-        if store.health.is_online:
+        if not is_away:
             with suppress(BusError):
                 await store.drop(log)
 
 
-async def _measure_append(store: Store, log: str) -> Latency:
+async def _measure(store: Store, reader: Store, log: str) -> _Times:
+    times = _Times()
+    # The first one is not counted: connections and statements are prepared with it.
     await store.append(log, _message())
-    seconds: list[float] = []
-    end = time.monotonic() + PHASE_SECONDS
-    while len(seconds) < APPENDS and (not seconds or time.monotonic() < end):
-        batch = _message()
-        start = time.perf_counter()
-        await store.append(log, batch)
-        seconds.append(time.perf_counter() - start)
-    return Latency.of(seconds)
-
-
-async def _measure_wake_up(store: Store, reader: Store, log: str) -> tuple[list[float], int]:
-    """Return the latencies of the wake-ups that came, and how many did not."""
-    woken: list[float] = []
-    missed = 0
-    end = time.monotonic() + PHASE_SECONDS
+    times.is_shared = await reader.stat(log) is not None
+    end = time.monotonic() + MEASURING_SECONDS
     async with reader.watch(log) as watch:
-        while len(woken) + missed < WAKE_UPS and time.monotonic() < end:
-            after = (await reader.read(log, after=0, limit=1)).last_id
+        while len(times.append) < APPENDS and (not times.append or time.monotonic() < end):
+            batch = _message()
             start = time.perf_counter()
-            async with asyncio.TaskGroup() as tasks:
-                arrival = tasks.create_task(_arrival(reader, log, watch, after))
-                await store.append(log, _message())
-            arrived = arrival.result()
+            message_id = await store.append(log, batch)
+            times.append.append(time.perf_counter() - start)
+            if not times.is_shared or times.missed == MISSES_TOLERATED:
+                continue
+            arrived = await _arrival(reader, watch, message_id)
             if arrived is None:
-                missed += 1
+                times.missed += 1
             else:
-                woken.append(arrived - start)
-    return woken, missed
+                times.wake_up.append(arrived - start)
+    return times
 
 
-async def _arrival(reader: Store, log: str, watch: Watch, after: int) -> float | None:
-    """Return when the wake-up came that had a message to show, or None if it did not come."""
+async def _arrival(reader: Store, watch: Watch, message_id: int) -> float | None:
+    """Return when the wake-up came after which the message could be read, or None if it did not come."""
     while await watch.wait(PATIENCE_SECONDS):
         now = time.perf_counter()
-        if (await reader.read(log, after=after)).batches:
+        # A wake-up may also be a late one of an earlier message.
+        if (await reader.read(watch.log, after=message_id - 1)).batches:
             return now
     return None
 

@@ -6,7 +6,7 @@ import typer
 
 from onebus.errors import BusError
 
-_LOGIN = re.compile(r"(://[^\s:/@]*):\S*@")
+_LOGIN = re.compile(r"(://[^\s:/@\[]*):\S*@")
 _SECRET_PARAMETER = re.compile(r"([?&][a-z_]*(?:password|passwd|secret|token)=)[^&\s]*", re.IGNORECASE)
 
 

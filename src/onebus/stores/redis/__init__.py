@@ -7,6 +7,7 @@ draws the keys.
 from onebus.errors import MissingDriver
 
 try:
+    import hiredis  # noqa: F401
     import redis  # noqa: F401
 except ImportError as error:
-    raise MissingDriver("Redis needs the redis library: pip install 'onebus[redis]'") from error
+    raise MissingDriver("Redis needs the libraries redis and hiredis: pip install 'onebus[redis]'") from error

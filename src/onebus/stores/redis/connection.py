@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
@@ -137,12 +138,17 @@ class Connections(ABC):
 
 
 class ServerConnections(Connections):
-    """To one server."""
+    """To one server.
+
+    Scripts travel on connections that are kept here: taking one from redis-py's pool and giving it back costs
+    more time than packing a command and reading its answer. The pool is for everything else.
+    """
 
     def __init__(self, address: Address, connect_seconds: float) -> None:
         super().__init__(address)
         self._pool = self._make_pool(address, connect_seconds)
         self._client = Redis(connection_pool=self._pool)
+        self._idle: list[AbstractConnection] = []
 
     def _make_pool(self, address: Address, connect_seconds: float) -> ConnectionPool:
         host, port = address.hosts[0]
@@ -159,11 +165,32 @@ class ServerConnections(Connections):
         return [self._client.execute_command]
 
     async def close(self) -> None:
+        await self._drop_idle()
         await self._client.aclose()
         await self._pool.aclose()
 
     async def _send(self, *command: Argument) -> Any:
-        return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+        connection = await self._borrow()
+        try:
+            await connection.send_packed_command(pack_command(command))  # type: ignore[arg-type]
+            return await connection.read_response()
+        finally:
+            # One that broke, or that did not get to read its answer, has been disconnected by redis-py.
+            self._idle.append(connection)
+
+    async def _borrow(self) -> AbstractConnection:
+        if not self._idle:
+            return await self._dial()
+        connection = self._idle.pop()
+        if connection.is_connected and await connection.can_read():
+            await connection.disconnect(nowait=True)  # Redis has closed it
+        if not connection.is_connected:
+            await connection.connect()  # type: ignore[no-untyped-call]
+        return connection
+
+    async def _drop_idle(self) -> None:
+        while self._idle:
+            await self._idle.pop().disconnect(nowait=True)
 
     async def _pipeline(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
@@ -181,6 +208,7 @@ class ServerConnections(Connections):
 
     async def _probe(self) -> None:
         # Whoever is asked through an old connection may have ceased to be the master.
+        await self._drop_idle()
         await self._pool.disconnect(inuse_connections=False)
         await self._send("PING")
 

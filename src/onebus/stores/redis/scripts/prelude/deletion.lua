@@ -1,7 +1,7 @@
 -- What is deleted when: batches that are done, and whatever exceeds the limits of a log.
 
-local function delete_within(log, first, last)
-    local id = first
+-- Deletes the batches that begin at `first` or later and end between `id` and `last`.
+local function delete_within(log, first, id, last)
     repeat
         local page = redis.call('XRANGE', log.keys.batches, id, last, 'COUNT', MAX_PAGE)
         for _, entry in ipairs(page) do
@@ -30,7 +30,7 @@ local function discard(log, done)
             local before, after = hold_before(log, piece.first), hold_from(log, piece.last + 1)
             done_to = after and after.first - 1 or log.head - 1
             if before then
-                delete_within(log, before.last + 1, done_to)
+                delete_within(log, before.last + 1, piece.first, done_to)
             else
                 redis.call('XTRIM', log.keys.batches, 'MINID', done_to + 1)
             end
@@ -52,7 +52,9 @@ local function forget_before(log, first)
         end
         hold = hold_before(log, first)
     end
-    redis.call('XTRIM', log.keys.batches, 'MINID', first)
+    -- What follows may have been done before, and have been kept only for what has now been cut off.
+    local open = hold_from(log, first)
+    redis.call('XTRIM', log.keys.batches, 'MINID', open and open.first or log.head)
 end
 
 -- Returns the first id that remains when batches that are too old or too much go, oldest first.

@@ -73,9 +73,10 @@ local function find_log(now, index)
     if not values[1] then
         return nil
     end
-    local log = { keys = keys, now = now, epoch = values[1] }
-    for position = 2, #LOG_FIELDS do
-        log[LOG_FIELDS[position]] = tonumber(values[position])
+    local log = { keys = keys, now = now, stored = {} }
+    for position, field in ipairs(LOG_FIELDS) do
+        log[field] = position == 1 and values[1] or tonumber(values[position])
+        log.stored[field] = log[field]
     end
     if log.expires > 0 and log.expires <= now then
         unlink(keys)
@@ -89,18 +90,22 @@ local function create_log(now, epoch, index)
     -- Redis forgets the keys of an expired log one by one.
     unlink(keys)
     return {
-        keys = keys, now = now, epoch = epoch, last = 0, first = 1, head = 1, fence = 0, bytes = 0,
+        keys = keys, now = now, stored = {}, epoch = epoch, last = 0, first = 1, head = 1, fence = 0, bytes = 0,
         ttl = 0, expires = 0, open = 0, free = 0, floor = 0, since = now,
     }
 end
 
 local function save(log)
-    local values = {}
+    local changes = {}
     for _, field in ipairs(LOG_FIELDS) do
-        values[#values + 1] = field
-        values[#values + 1] = log[field]
+        if log[field] ~= log.stored[field] then
+            changes[#changes + 1] = field
+            changes[#changes + 1] = log[field]
+        end
     end
-    redis.call('HSET', log.keys.log, unpack(values))
+    if #changes > 0 then
+        redis.call('HSET', log.keys.log, unpack(changes))
+    end
     if log.ttl > 0 then
         -- All of them each time: a set that ran empty has been created anew, without its expiry.
         for _, key in pairs(log.keys) do

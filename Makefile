@@ -1,0 +1,53 @@
+# `make` lists the targets. Each one sets up what it needs, once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+EXTRAS := redis,postgres,mysql,web
+
+# How many tests run at the same time.
+WORKERS ?= 2
+# Further arguments for the program that a target runs: make test ARGS='-k doctor'
+ARGS ?=
+
+.PHONY: help setup servers demo serve test check bench clean
+
+help: ## List the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(INSTALLED) ## Make the virtual environment in .venv
+
+demo: $(INSTALLED) ## Show in some seconds what the bus can do, on a temporary SQLite file
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+serve: $(INSTALLED) ## Serve the bus to this machine, on http://127.0.0.1:8080
+	@$(BIN)/onebus serve $(ARGS)
+
+test: $(INSTALLED) servers ## Run all tests, against real servers
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+check: $(INSTALLED) ## Check format, style, types and layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/mypy examples
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED) servers ## Measure how fast the log is on each store
+	$(BIN)/python -m bench log $(ARGS)
+
+clean: ## Remove the virtual environment and everything else that was made here
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests examples scripts -name __pycache__ -prune -exec rm -rf {} +
+
+servers:
+	@scripts/system-packages servers
+
+$(INSTALLED): pyproject.toml Makefile scripts/virtual-environment
+	@scripts/virtual-environment $(VENV) $(EXTRAS)
+	@touch $@

@@ -1,0 +1,94 @@
+"""The command line: one command per suite."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.log import LogSuite
+from bench.places import PLACES
+from bench.processes import JobFailed
+from bench.progress import Progress
+from bench.report import Report, show_table, summary_of
+from bench.scale import FULL, QUICK, Scale
+from tests.services import MissingService, ServiceFailed
+
+RESULTS = Path(__file__).parent / "results"
+PIPED_COLUMNS = 130
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure onebus beside the raw ceiling of its servers and the ordinary ways to use them."""
+    # Servers and children are stopped on the way out, also when a supervisor ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+@app.command("log")
+def log_command(
+    stores: Annotated[str, typer.Option(help="The stores to measure, separated by commas.")] = ",".join(PLACES),
+    messages: Annotated[int, typer.Option(min=1000, help="Messages per measurement; all else scales with it.")] = FULL,
+    quick: Annotated[bool, typer.Option("--quick", help=f"The same as --messages {QUICK}.")] = False,
+    size: Annotated[str, typer.Option(help="Bytes per message, separated by commas.")] = "100,1024",
+    json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
+) -> None:
+    """Stores of the log: rates, latencies, memory, and the cost of length."""
+    names = _chosen(stores)
+    console = _console()
+    file = json or RESULTS / f"log-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    with Report(file) as report, Progress(console) as progress:
+        suite = LogSuite(Scale(QUICK if quick else messages), [int(each) for each in size.split(",")], report, progress)
+        failures = _run_all(suite, names, console)
+        seconds = progress.seconds
+    for name in names:
+        show_table(console, name, [one for one in report.measurements if one.store == name])
+    _close(console, report, failures, seconds)
+
+
+def _chosen(stores: str) -> list[str]:
+    names = [name.strip() for name in stores.split(",")]
+    unknown = [name for name in names if name not in PLACES]
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(PLACES)}", param_hint="--stores")
+    return names
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPED_COLUMNS)
+
+
+def _run_all(suite: LogSuite, names: list[str], console: Console) -> list[str]:
+    """Measure each store and return the names of those that could not be."""
+    failures: list[str] = []
+    for name in names:
+        try:
+            suite.run(name)
+        except (JobFailed, MissingService, ServiceFailed) as error:
+            console.print(f"{name} could not be measured: {error}", markup=False, soft_wrap=True)
+            failures.append(name)
+    return failures
+
+
+def _close(console: Console, report: Report, failures: list[str], seconds: float) -> None:
+    console.print(f"{len(report.measurements)} measurements in {seconds:.0f} s, written to {report.file}")
+    for one in report.missed:
+        console.print(f"missed: {summary_of(one)}", markup=False)
+    total = report.met_count + len(report.missed)
+    verdict = "all met" if not report.missed else f"{len(report.missed)} MISSED"
+    console.print(
+        f"{total} targets: {report.met_count} met, {verdict}" if report.missed else f"{total} targets: {verdict}"
+    )
+    if failures:
+        console.print(f"NOT MEASURED: {', '.join(failures)}")
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

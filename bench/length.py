@@ -1,0 +1,88 @@
+"""Whether claiming costs more in a long log than in a short one."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench.consumers import LEASE_SECONDS, claimed_payloads
+from bench.messages import payloads
+from bench.processes import Gate
+from bench.producers import wall_clock_ms
+from onebus.log.batch import Entry, encode
+from onebus.stores import create_store
+from onebus.stores.base import Store
+from onebus.stores.following import Claimant, claimant
+
+BATCH_MESSAGES = 1000
+SHORT_MESSAGES = 10_000
+FILLERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Messages claimed and settled per second."""
+
+    in_long_log: float
+    in_short_log: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompareLengths:
+    """Claims in turn from a long log and from short ones that live elsewhere, a batch at a time.
+
+    Taking turns lets both suffer alike from whatever else the machine does.
+    """
+
+    long_url: str
+    short_url: str
+    stored: int
+    size: int
+    rounds: int
+
+    async def run(self, gate: Gate) -> Lengths:
+        blob = encode([Entry(value) for value in payloads(BATCH_MESSAGES, self.size)], now_ms=wall_clock_ms())
+        long_seconds = short_seconds = 0.0
+        async with create_store(self.long_url) as far, create_store(self.short_url) as near:
+            await gate.passed()
+            await fill(far, "long", blob, self.stored // BATCH_MESSAGES)
+            for number in range(self.rounds + 1):
+                name = f"short{number}"
+                await fill(near, name, blob, SHORT_MESSAGES // BATCH_MESSAGES)
+                short = await _seconds_to_consume(near, name)
+                long = await _seconds_to_consume(far, "long")
+                # The first round warms up.
+                if number > 0:
+                    short_seconds += short
+                    long_seconds += long
+        consumed = self.rounds * SHORT_MESSAGES
+        return Lengths(in_long_log=consumed / long_seconds, in_short_log=consumed / short_seconds)
+
+
+async def fill(store: Store, log: str, blob: bytes, times: int) -> None:
+    """Append the same batch again and again."""
+    numbers = iter(range(times))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(FILLERS):
+            group.create_task(_append_again(store, log, blob, numbers))
+
+
+async def _append_again(store: Store, log: str, blob: bytes, numbers: Iterator[int]) -> None:
+    for _ in numbers:
+        await store.append(log, blob)
+
+
+async def _seconds_to_consume(store: Store, log: str) -> float:
+    async with claimant(store, log, limit=BATCH_MESSAGES, lease_seconds=LEASE_SECONDS, owner="bench") as claims:
+        begin = time.monotonic()
+        await _consume(claims)
+        return time.monotonic() - begin
+
+
+async def _consume(claims: Claimant) -> None:
+    count = 0
+    while count < SHORT_MESSAGES:
+        claim = await claims.next()
+        count += len(claimed_payloads(claim))
+        claims.done(claim.leases)
+    await claims.flush()

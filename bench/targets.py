@@ -1,0 +1,42 @@
+"""What the log promises, as numbers that a measurement can meet or miss."""
+
+from dataclasses import dataclass
+
+TARGET_BYTES = 100
+"""Rates were promised for messages of this size; with others they are only reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A bound for a value, or for a ratio."""
+
+    bound: float
+    unit: str
+    at_least: bool
+
+    def is_met_by(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.bound:,g} {self.unit}".replace(",", " ")
+
+
+def at_least(bound: float, unit: str = "x") -> Target:
+    return Target(bound, unit, at_least=True)
+
+
+def at_most(bound: float, unit: str = "x") -> Target:
+    return Target(bound, unit, at_least=False)
+
+
+MEMORY_END_TO_END = at_least(1_000_000, "messages/s")
+REDIS_STREAMS = at_least(8)
+REDIS_RAW = at_least(0.5)
+SQLITE_RAW = at_least(0.5)
+SQLITE_ONE_BY_ONE = at_least(50)
+POSTGRES_ONE_BY_ONE = at_least(50)
+POSTGRES_HUNDREDS = at_least(3)
+QUIET_ROUND_TRIP = at_most(2)
+SQLITE_QUIET = at_most(5, "ms")
+GROWTH = at_most(50, "MB")
+LONG_LOG = at_least(0.8)

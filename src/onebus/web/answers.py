@@ -1,0 +1,40 @@
+"""What goes back over HTTP: pages for people, JSON for programs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from onebus.web.asgi import Send
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole response."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def send(self, send: Send, *, with_body: bool = True) -> None:
+        """Hand the answer to the web server; without its body for a HEAD request."""
+        headers = {"content-type": self.content_type, "content-length": str(len(self.body)), **self.headers}
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": raw})
+        await send({"type": "http.response.body", "body": self.body if with_body else b""})
+
+
+def page(html: str) -> Answer:
+    return Answer(200, "text/html; charset=utf-8", html.encode())
+
+
+def json(content: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Answer with JSON that nobody may keep: it tells how things are now."""
+    return Answer(
+        status, "application/json", msgspec.json.encode(content), {"cache-control": "no-store", **(headers or {})}
+    )
+
+
+def error(status: int, code: str, text: str, *, headers: Mapping[str, str] | None = None) -> Answer:
+    return json({"error": {"code": code, "text": text}}, status=status, headers=headers)

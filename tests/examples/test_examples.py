@@ -1,0 +1,51 @@
+"""Each example runs as its readers run it, and does what its text says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(example: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / example, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py"}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_the_log_example_appends_reads_claims_and_settles(kind: str, tmp_path: Path) -> None:
+    shown = run("log.py", *([f"sqlite:///{tmp_path}/bus.db"] if kind == "sqlite" else []))
+
+    assert shown.splitlines() == [
+        "appended 3 messages, the first has id 1",
+        "read:",
+        "  1: hello",
+        "  2: good morning",
+        "  3: moin",
+        "claimed 3 messages for 30 seconds",
+        "settled them: the work is done",
+    ]
+
+
+def test_the_demo_shows_what_it_promises() -> None:
+    shown = run("demo.py")
+
+    assert "100,000 messages appended" in shown
+    assert "100,000 messages read" in shown
+    assert "Gaps between the ids: 0." in shown
+    assert "Ben gets 1-5, attempt 2." in shown
+    assert "Ben gets 11-13, attempt 1." in shown
+    assert re.search(r"kill -9 \d+\n.* 1-5 are back", shown)
+    assert re.search(r"50 messages reached me after [\d.]+ ms", shown)
+    assert "begins at id 99,001 and has 1,000 messages" in shown
+    assert "good  durability" in shown
