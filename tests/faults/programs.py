@@ -1,0 +1,83 @@
+"""Small programs that tests run as processes of their own, to kill, freeze and outlive them.
+
+Each prints one line per thing that happened, so that the test knows what was acknowledged.
+"""
+
+import asyncio
+import sys
+
+from onebus.errors import StoreUnavailable
+from onebus.stores import create_store
+from onebus.stores.base import StoreOptions
+from onebus.stores.following import claimant, follow
+from tests.messages import batch_of, claimed_ids, texts_of
+
+BATCH_SIZE = 50
+APPENDERS = 4
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+async def append_for_ever(url: str, log: str) -> None:
+    """Append mirrored batches as fast as the store allows; print the first id of each that was acknowledged."""
+    async with create_store(url, StoreOptions(deadline_seconds=20)) as store:
+        say("ready")
+
+        async def appender(name: int) -> None:
+            number = 0
+            while True:
+                number += 1
+                batch = batch_of(*(f"{name}:{number}:{part}" for part in range(BATCH_SIZE)))
+                try:
+                    first_id = await store.append(f"{log}|/channel", batch, mirror=f"{log}|")
+                except StoreUnavailable:
+                    say("failed", f"{name}:{number}")
+                else:
+                    say("stored", f"{name}:{number}", first_id)
+
+        await asyncio.gather(*(appender(name) for name in range(APPENDERS)))
+
+
+async def hold_a_lease(url: str, log: str) -> None:
+    """Claim everything with a lease of two seconds, and then do nothing."""
+    async with create_store(url) as store:
+        claim = await store.claim(log, limit=1000, lease_seconds=2, owner="doomed")
+        say("claimed", *claimed_ids(claim))
+        await asyncio.Event().wait()
+
+
+async def consume_for_ever(url: str, log: str) -> None:
+    """Claim and settle; print the ids of each claim."""
+    async with create_store(url, StoreOptions(deadline_seconds=20)) as store, claimant(store, log, limit=500) as one:
+        say("ready")
+        while True:
+            claim = await one.next()
+            one.done(claim.leases)
+            say("claimed", *claimed_ids(claim))
+
+
+async def follow_for_ever(url: str, log: str) -> None:
+    """Print the texts that a follower sees."""
+    async with create_store(url) as store:
+        say("ready")
+        after = 0
+        async for found in follow(store, log, after=0):
+            say("seen", *texts_of(found, after=after))
+            after = found.batches[-1].last_id
+
+
+async def open_and_close(url: str, log: str) -> None:
+    """Open a store that may not exist yet, use it once, and print the id."""
+    async with create_store(url) as store:
+        say("appended", await store.append(log, batch_of("hello")))
+
+
+PROGRAMS = {
+    program.__name__: program
+    for program in (append_for_ever, hold_a_lease, consume_for_ever, follow_for_ever, open_and_close)
+}
+
+if __name__ == "__main__":
+    asyncio.run(PROGRAMS[sys.argv[1]](*sys.argv[2:]))
