@@ -35,6 +35,8 @@ class CompareLengths:
     """
 
     long_url: str
+    filling_url: str
+    """The long log again, in a store that may fill it as carelessly as it can."""
     short_url: str
     stored: int
     size: int
@@ -45,7 +47,8 @@ class CompareLengths:
         long_seconds = short_seconds = 0.0
         async with create_store(self.long_url) as far, create_store(self.short_url) as near:
             await gate.passed()
-            await fill(far, "long", blob, self.stored // BATCH_MESSAGES)
+            async with create_store(self.filling_url) as filling:
+                await fill(filling, "long", blob, self.stored // BATCH_MESSAGES)
             for number in range(self.rounds + 1):
                 name = f"short{number}"
                 await fill(near, name, blob, SHORT_MESSAGES // BATCH_MESSAGES)

@@ -40,18 +40,24 @@ class LogSuite:
             with crew_of(place) as crew:
                 for size in self.sizes:
                     _SizeRun(self, place, Setting(crew, size, self.scale)).run()
-            if store in LENGTH_STORES:
-                self._compare_lengths(place)
+                if store in LENGTH_STORES:
+                    self._compare_lengths(place, crew)
             if store in GROWTH_STORES:
                 self._watch_growth(place)
 
-    def _compare_lengths(self, place: Place) -> None:
+    def _compare_lengths(self, place: Place, crew: Crew) -> None:
         self.progress.step(f"{place.name}: a log of {self.scale.streamed:,} messages against {SHORT_MESSAGES:,}")
-        job = CompareLengths(
-            place.separate_url(), place.separate_url(), self.scale.streamed, SPECIAL_BYTES, self.scale.rounds
+        long_url = place.separate_url()
+        rates = crew.alone(
+            CompareLengths(
+                long_url=long_url,
+                filling_url=place.filling_url(long_url),
+                short_url=place.separate_url(),
+                stored=self.scale.streamed,
+                size=SPECIAL_BYTES,
+                rounds=self.scale.rounds,
+            )
         )
-        with crew_of(place) as crew:
-            rates = crew.alone(job)
         what = f"claim and settle with {self.scale.streamed:,} stored".replace(",", " ")
         own = self.report.add(measurement(place.name, SPECIAL_BYTES, what, rates.in_long_log, RATE))
         peer = f"the same with {SHORT_MESSAGES:,} stored".replace(",", " ")
@@ -113,10 +119,12 @@ class _SizeRun:
         """Measure ourselves before, between and after the peers, so that all suffer alike from other load."""
         self._run_own()
         figures: list[tuple[Peer, float]] = []
-        for peer in self._peers():
+        peers = self._peers()
+        for peer in peers:
             self._step(peer.name)
             figures.append((peer, peer.measure()))
-            self._run_own()
+            if self._setting.scale.is_thorough or peer is peers[-1]:
+                self._run_own()
         rate = median(rate_of_both(*spans) for spans in self._own_runs)
         own = self._add("end to end", rate, RATE, target=self._end_to_end_target())
         for peer, peer_rate in figures:

@@ -24,6 +24,10 @@ class Place(ABC):
     def separate_url(self) -> str:
         """The URL of an empty store that shares nothing with the others but the server."""
 
+    def filling_url(self, url: str) -> str:
+        """The same store as `url`, opened such that it takes in much data soon."""
+        return url
+
     def crew(self) -> Crew:
         return TwoProcesses()
 
@@ -93,6 +97,9 @@ class PostgresPlace(Place):
         with psycopg.connect(self.server.url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {database}")  # type: ignore[arg-type, unused-ignore]
         return f"{self.server.url.rpartition('/')[0]}/{database}"
+
+    def filling_url(self, url: str) -> str:
+        return f"{url}?options=-csynchronous_commit%3Doff"
 
     def close(self) -> None:
         self.server.close()

@@ -20,6 +20,10 @@ import uvloop
 
 from onebus.stores import create_store
 
+# Workers are forked from a clean process that has imported everything, not from this one with its servers.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["bench.log", "onebus.stores.sql.store", "onebus.stores.redis.store"])
+
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 Produced = TypeVar("Produced")
@@ -64,10 +68,8 @@ class Worker:
     """A process that runs one job after the other."""
 
     def __init__(self, name: str) -> None:
-        # A forked child would inherit the servers' handlers and the open sockets of this process.
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), name=f"bench {name}", daemon=True)
+        self.pipe, theirs = _context.Pipe()
+        self._process = _context.Process(target=_serve, args=(theirs,), name=f"bench {name}", daemon=True)
         self._process.start()
         theirs.close()
 

@@ -27,22 +27,27 @@ class Scale:
         return self.of(FULL if size < _HEAVY_BYTES else FULL // 5)
 
     @property
+    def is_thorough(self) -> bool:
+        """Whether there is time to measure ourselves between any two peers."""
+        return self.messages > QUICK
+
+    @property
     def streamed(self) -> int:
         """Messages that pass through a store while memory is watched, or that fill a long log."""
         return self.of(10 * FULL)
 
     @property
     def quiet(self) -> Pace:
-        return Pace("a quiet message", self._scaled(200, at_least=50), pause_seconds=0.02)
+        return Pace("a quiet message", self._scaled(200, at_least=30), pause_seconds=0.02)
 
     @property
     def steady(self) -> Pace:
-        return Pace("1000 messages/s", self._scaled(4000, at_least=1000), pause_seconds=0.001)
+        return Pace("1000 messages/s", self._scaled(4000, at_least=500), pause_seconds=0.001)
 
     @property
     def rounds(self) -> int:
         """How often a long and a short log take turns."""
-        return self._scaled(30, at_least=5)
+        return self._scaled(30, at_least=3)
 
     def _scaled(self, full: int, at_least: int) -> int:
         return max(full * self.messages // FULL, at_least)

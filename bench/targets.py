@@ -18,7 +18,8 @@ class Target:
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.bound:,g} {self.unit}".replace(",", " ")
+        bound = f"{self.bound:,.0f}".replace(",", " ") if self.bound >= 1000 else f"{self.bound:g}"
+        return f"{'≥' if self.at_least else '≤'} {bound} {self.unit}"
 
 
 def at_least(bound: float, unit: str = "x") -> Target:

@@ -1,5 +1,7 @@
 import asyncio
 
+import pytest
+
 from onebus.errors import StoreUnavailable
 from onebus.stores import create_store
 from onebus.stores.base import StoreOptions
@@ -102,10 +104,8 @@ async def test_a_call_waits_for_an_absent_server_up_to_its_deadline(server: Serv
 
         while loop.time() < begun + 1.5:
             called = loop.time()
-            try:
+            with pytest.raises(StoreUnavailable, match="Check that it runs"):
                 await store.append(log, numbered(1))
-            except StoreUnavailable as error:
-                assert "doctor" in str(error) or "reached" in str(error) or "runs" in str(error)
             assert loop.time() - called < 1.0
 
 
@@ -115,12 +115,8 @@ async def test_a_frozen_server_costs_a_call_its_deadline_and_no_more(server: Ser
         server.freeze()
         try:
             async with asyncio.timeout(5):
-                try:
+                with pytest.raises(StoreUnavailable, match="did not answer within 1"):
                     await store.append(log, numbered(1))
-                except StoreUnavailable as error:
-                    assert "did not answer within 1" in str(error)
-                else:
-                    raise AssertionError("a frozen server answered")
         finally:
             server.thaw()
 

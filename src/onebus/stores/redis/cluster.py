@@ -8,6 +8,7 @@ from typing import Any
 from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
+from redis.exceptions import ClusterDownError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from onebus.stores.redis.address import Address
@@ -94,8 +95,10 @@ class ClusterConnections(Connections):
     async def _probe(self) -> None:
         # All of them, because a call goes to any: until a lost one is replaced, calls had better wait.
         await self._cluster.initialize()
-        await asyncio.gather(*(self._ping(node) for node in self._cluster.get_primaries()))
+        await asyncio.gather(*(self._ask_state(node) for node in self._cluster.get_primaries()))
 
-    async def _ping(self, node: ClusterNode) -> None:
+    async def _ask_state(self, node: ClusterNode) -> None:
         await node.disconnect_free_connections()
-        await self._cluster.execute_command("PING", target_nodes=node)
+        info = await self._cluster.execute_command("CLUSTER INFO", target_nodes=node)
+        if info.get("cluster_state") != "ok":
+            raise ClusterDownError(f"{node.name} says that the cluster is down")

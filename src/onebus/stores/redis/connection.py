@@ -20,7 +20,7 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from onebus.stores.redis.address import Address, Login, Mode
 from onebus.stores.redis.failures import translate
-from onebus.stores.redis.scripts import Script
+from onebus.stores.redis.scripts import PROBE, Script
 
 MAX_CONNECTIONS: Final = 16
 MAX_CONNECT_SECONDS: Final = 5.0
@@ -210,7 +210,7 @@ class ServerConnections(Connections):
         # Whoever is asked through an old connection may have ceased to be the master.
         await self._drop_idle()
         await self._pool.disconnect(inuse_connections=False)
-        await self._send("PING")
+        await self._send("EVAL", PROBE.text, 0)
 
 
 class SentinelConnections(ServerConnections):

@@ -21,6 +21,9 @@ _AWAY: Final = (
     exceptions.ClusterError,
 )
 
+# How Redis 7.2 and 7.0 say that the user may run a script, but not what the script does.
+_DENIED_IN_SCRIPT: Final = ("ACL failure in script", "The user executing the script can't")
+
 _AWAY_CODES: Final = ("BUSY ", "NOREPLICAS ", "UNBLOCKED ")
 
 
@@ -43,7 +46,7 @@ def _is_refusal(error: BaseException | None) -> bool:
         return _is_refusal(error.__cause__ or error.__context__)
     if isinstance(error, MasterNotFoundError):
         return "AuthenticationError" in str(error) or "NoPermissionError" in str(error)
-    return isinstance(error, _DENIED) or "ACL failure" in str(error)
+    return isinstance(error, _DENIED) or str(error).startswith(_DENIED_IN_SCRIPT)
 
 
 def _text(error: BaseException) -> str:

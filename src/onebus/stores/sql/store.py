@@ -65,7 +65,7 @@ class SqlStore(Store):
     def __init__(self, url: str, options: StoreOptions | None = None) -> None:
         try:
             parsed = make_url(url)
-        except ArgumentError:
+        except (ArgumentError, ValueError):
             raise InvalidUrl("The store URL cannot be read. Write scheme://user:password@host:port/database.") from None
         self._dialect = _DIALECTS[parsed.drivername.partition("+")[0]](parsed)
         super().__init__(self._dialect.display_url, options)
@@ -123,15 +123,19 @@ class SqlStore(Store):
             self._link.writers.reconnect()
             self._link.readers.reconnect()
 
+    async def sweep(self) -> None:
+        """Remove what has expired. An open store does so by itself from time to time."""
+        await self._write_with(records.drop_expired)
+        while await self._write_with(lambda it: logs.drop_expired(it, EXPIRED_LOGS_AT_ONCE)):
+            pass
+
     async def _keep_house(self) -> None:
-        """Sweep away what has expired, and stay registered, while the store is open."""
+        """Sweep, and stay known to others, while the store is open."""
         while True:
             await asyncio.sleep(HOUSEKEEPING_SECONDS)
             try:
                 await self.health.wait_online()
-                await self._write_with(records.drop_expired)
-                while await self._write_with(lambda it: logs.drop_expired(it, EXPIRED_LOGS_AT_ONCE)):
-                    pass
+                await self.sweep()
                 for name in self.switchboard.heard_signals:
                     await self._register(name)
                 if self._linked.is_hearing:

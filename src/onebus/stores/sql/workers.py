@@ -127,8 +127,7 @@ class Workers:
                 self._jobs.put(None)
                 break
             jobs.append(another)
-        # A caller that has given up, for example because its deadline passed, must not be surprised later.
-        return [job for job in jobs if not job.done.cancelled()]
+        return jobs
 
     def _run_all(self, jobs: Sequence[Job], connection: Connection | None) -> Connection | None:
         """Run jobs together; where that fails, each for itself, so that each has its own outcome."""
@@ -186,6 +185,9 @@ class Workers:
 
     def _run_guarded(self, job: Job, transaction: Transaction, *, alone: bool) -> None:
         """Run a job such that its failure undoes nothing but itself."""
+        # A caller that has given up, for example because its deadline passed, must not be surprised later.
+        if job.done.cancelled():
+            return
         if alone:
             _run(job, transaction)
             return
