@@ -8,9 +8,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from onebus.errors import AccessDenied, InvalidUrl, MissingDriver, StoreFull, StoreUnavailable
+from onebus.errors import AccessDenied, InvalidUrl, MissingDriver, StoreClosed, StoreError, StoreFull, StoreUnavailable
 from onebus.log.retention import Retention
 from onebus.stores import create_store
 from onebus.stores.base import Finding, Store, StoreOptions, Verdict
@@ -211,12 +212,13 @@ async def test_a_frozen_server_is_unavailable_after_the_deadline(own_redis: Redi
         assert await store.append(log, numbered(1)) > 1
 
 
-async def test_a_frozen_server_cannot_be_opened(own_redis: RedisServer) -> None:
-    own_redis.freeze()
+async def test_a_frozen_server_cannot_be_opened() -> None:
+    with running(RedisServer(password="pw")) as server:
+        server.freeze()
 
-    async with asyncio.timeout(5):
-        with pytest.raises(StoreUnavailable):
-            await create_store(own_redis.url, StoreOptions(deadline_seconds=0.5)).open()
+        async with asyncio.timeout(5):
+            with pytest.raises(StoreUnavailable):
+                await create_store(server.url, StoreOptions(deadline_seconds=0.5)).open()
 
 
 async def test_a_restart_loses_no_acknowledged_append_and_followers_go_on(own_redis: RedisServer, log: str) -> None:
@@ -259,6 +261,20 @@ async def test_a_restart_loses_no_acknowledged_append_and_followers_go_on(own_re
         await eventually(all_seen)
         following.cancel()
     assert list(seen) == list(range(1, len(seen) + 1))
+
+
+async def test_closing_a_store_ends_the_calls_that_are_under_way(own_redis: RedisServer, log: str) -> None:
+    store = create_store(own_redis.url)
+    await store.open()
+    own_redis.freeze()
+    calls = [asyncio.create_task(store.append(log, numbered(1))) for _ in range(20)]
+    await asyncio.sleep(0)
+
+    await store.close()
+
+    async with asyncio.timeout(2):
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(one, StoreUnavailable | StoreClosed) for one in ended)
 
 
 async def test_the_first_call_after_a_restart_does_not_stumble_over_old_connections(log: str) -> None:
@@ -330,6 +346,7 @@ async def test_writes_go_on_after_a_sentinel_failover(log: str) -> None:
             await store.append(log, numbered(1))
             await watch.wait(10)
             ask(servers.master, "WAIT", 1, 5000)
+            servers.sentinels[0].freeze()  # the others know as well
             await asyncio.to_thread(servers.master.kill)
 
             assert await eventually(lambda: append_if_possible(store, log)) == 2
@@ -354,7 +371,10 @@ async def test_a_master_that_became_a_replica_is_left(log: str) -> None:
             ask(servers.sentinels[0], "SENTINEL", "FAILOVER", "onebus")
 
             async def another_rules() -> bool:
-                return bool(ask(servers.replica, "ROLE")[0] == b"master")
+                try:
+                    return bool(ask(servers.replica, "ROLE")[0] == b"master")
+                except RedisConnectionError:
+                    return False  # it closes its connections when it is promoted
 
             await eventually(another_rules)
             # The sentinels would do the same, in about ten seconds.
@@ -378,6 +398,12 @@ async def test_a_cluster_without_one_of_its_nodes_heals_when_it_comes_back(log: 
             lost.start()
 
             await asyncio.gather(*(eventually(lambda one=one: append_if_possible(store, one)) for one in logs))  # type: ignore[misc]
+
+
+async def test_a_cluster_that_is_taken_for_a_single_server_is_told_apart(redis_cluster: RedisCluster) -> None:
+    async with opened(redis_cluster.nodes[0].url) as store:
+        with pytest.raises(StoreError, match=r"redis\+cluster://"):
+            await asyncio.gather(*(store.append(f"log:{number}", numbered(1)) for number in range(50)))
 
 
 # Scripts

@@ -10,6 +10,7 @@ from sqlalchemy import make_url
 from onebus.errors import AccessDenied, SchemaTooNew, StoreError, StoreFull, StoreUnavailable
 from onebus.stores import create_store
 from onebus.stores.base import Store, StoreOptions
+from onebus.stores.sql.connection import Database
 from onebus.stores.sql.dialects.sqlite import SqliteDialect
 from onebus.stores.sql.migrations import Migration, migrate, migrations_of
 from onebus.stores.sql.store import SqlStore
@@ -99,25 +100,25 @@ def test_a_later_migration_runs_once_on_an_older_database(tmp_path: Path) -> Non
     dialect = SqliteDialect(make_url(f"sqlite:///{tmp_path}/bus.db"))
     first = migrations_of("sqlite")
     later = (*first, Migration(first[-1].version + 1, ("ALTER TABLE onebus_log ADD COLUMN colour TEXT",)))
-    engine = dialect.create_engine()
-    with engine.connect() as connection:
-        migrate(connection, dialect, first)
-        migrate(connection, dialect, later)
-        migrate(connection, dialect, later)
+    connection = Database(dialect.create_engine()).connect()
+    migrate(connection, dialect, first)
+    migrate(connection, dialect, later)
+    migrate(connection, dialect, later)
 
-        columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(onebus_log)")]
+    columns = [row[1] for row in connection.command("PRAGMA table_info(onebus_log)")]
+    connection.close()
     assert "colour" in columns
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     dialect = SqliteDialect(make_url(f"sqlite:///{tmp_path}/bus.db"))
     broken = (Migration(1, ("CREATE TABLE a (x INTEGER)", "CREATE NONSENSE")),)
-    engine = dialect.create_engine()
-    with engine.connect() as connection:
-        with pytest.raises(Exception, match="NONSENSE"):
-            migrate(connection, dialect, broken)
+    connection = Database(dialect.create_engine()).connect()
+    with pytest.raises(sqlite3.OperationalError, match="NONSENSE"):
+        migrate(connection, dialect, broken)
 
-        tables = list(connection.exec_driver_sql("SELECT name FROM sqlite_master"))
+    tables = connection.command("SELECT name FROM sqlite_master")
+    connection.close()
     assert tables == []
 
 

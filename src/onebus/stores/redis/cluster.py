@@ -12,7 +12,15 @@ from redis.exceptions import ClusterDownError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from onebus.stores.redis.address import Address
-from onebus.stores.redis.connection import MAX_CONNECTIONS, Argument, Connections, Node, Wide, connection_settings
+from onebus.stores.redis.connection import (
+    MAX_CONNECTIONS,
+    Argument,
+    Connections,
+    Node,
+    Wide,
+    connected,
+    connection_settings,
+)
 
 
 class FreshConnection(Wide, Connection):
@@ -50,13 +58,14 @@ class ClusterConnections(Connections):
         await self._cluster.initialize()
         return [node.execute_command for node in self._cluster.get_primaries()]
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         # RedisCluster.aclose leaves connections open while it waits to look at the cluster again.
         await self._cluster.aclose()
         await self._cluster.nodes_manager.aclose()
         await self._cluster.nodes_manager.aclose("startup_nodes")
 
     async def _send(self, *command: Argument) -> Any:
+        self._check_open()
         await self._cluster.initialize()
         return await self._cluster.execute_command(*command)
 
@@ -83,13 +92,10 @@ class ClusterConnections(Connections):
         nodes = self._cluster.get_nodes()
         failure: RedisConnectionError | None = None
         for node in random.sample(nodes, len(nodes)):
-            connection: AbstractConnection = node.connection_class(**node.connection_kwargs)
             try:
-                await connection.connect()  # type: ignore[no-untyped-call]
+                return await connected(node.connection_class(**node.connection_kwargs))
             except RedisConnectionError as error:
                 failure = error
-            else:
-                return connection
         raise failure or RedisConnectionError("the cluster has no nodes")
 
     async def _probe(self) -> None:

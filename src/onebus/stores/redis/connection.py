@@ -1,29 +1,21 @@
-"""The connections of a store to its Redis: to one server, or to the master that sentinels name."""
+"""What all ways to reach a Redis have in common."""
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from hiredis import pack_command
-from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import (
-    Sentinel,
-    SentinelConnectionPool,
-    SentinelManagedConnection,
-    SentinelManagedSSLConnection,
-)
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
-from onebus.stores.redis.address import Address, Login, Mode
+from onebus.stores.redis.address import Address, Login
 from onebus.stores.redis.failures import translate
-from onebus.stores.redis.scripts import PROBE, Script
+from onebus.stores.redis.scripts import Script
 
 MAX_CONNECTIONS: Final = 16
-MAX_CONNECT_SECONDS: Final = 5.0
 READ_BYTES: Final = 1024 * 1024
 SCAN_COUNT: Final = 1000
 
@@ -43,22 +35,6 @@ class Wide:
         return {**super()._connection_arguments(), "limit": READ_BYTES}  # type: ignore[misc]
 
 
-class WideConnection(Wide, Connection):
-    pass
-
-
-class WideSSLConnection(Wide, SSLConnection):
-    pass
-
-
-class WideSentinelConnection(Wide, SentinelManagedConnection):
-    pass
-
-
-class WideSentinelSSLConnection(Wide, SentinelManagedSSLConnection):
-    pass
-
-
 class Connections(ABC):
     """Runs scripts and commands, at most `MAX_CONNECTIONS` at a time, and says in onebus's words what fails.
 
@@ -68,6 +44,15 @@ class Connections(ABC):
     def __init__(self, address: Address) -> None:
         self.url = address.display
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Disconnect; calls that are under way, or still wait for their turn, fail."""
+        self._is_open = False
+        await self._close()
 
     async def run(self, script: Script, keys: Sequence[bytes], *arguments: Argument) -> Any:
         async with self._turns:
@@ -95,6 +80,12 @@ class Connections(ABC):
                     cursor, page = await self._attempt(scan)
                 yield page
 
+    async def now_ms(self) -> int:
+        """Return the time of Redis."""
+        node, *_ = await self._attempt(self.nodes())
+        seconds, microseconds = await self._attempt(node("TIME"))
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
     async def publish(self, channel: bytes, payload: bytes) -> int:
         """Hand a payload to everybody who listens and return how many connections that is."""
         async with self._turns:
@@ -113,7 +104,7 @@ class Connections(ABC):
         """Return the servers that hold data."""
 
     @abstractmethod
-    async def close(self) -> None: ...
+    async def _close(self) -> None: ...
 
     @abstractmethod
     async def _send(self, *command: Argument) -> Any: ...
@@ -130,6 +121,10 @@ class Connections(ABC):
     @abstractmethod
     async def _probe(self) -> None: ...
 
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RedisConnectionError("the store has been closed")
+
     async def _attempt(self, operation: Awaitable[T]) -> T:
         try:
             return await operation
@@ -137,102 +132,14 @@ class Connections(ABC):
             raise translate(error, self.url) from error
 
 
-class ServerConnections(Connections):
-    """To one server.
-
-    Scripts travel on connections that are kept here: taking one from redis-py's pool and giving it back costs
-    more time than packing a command and reading its answer. The pool is for everything else.
-    """
-
-    def __init__(self, address: Address, connect_seconds: float) -> None:
-        super().__init__(address)
-        self._pool = self._make_pool(address, connect_seconds)
-        self._client = Redis(connection_pool=self._pool)
-        self._idle: list[AbstractConnection] = []
-
-    def _make_pool(self, address: Address, connect_seconds: float) -> ConnectionPool:
-        host, port = address.hosts[0]
-        return ConnectionPool(
-            connection_class=WideSSLConnection if address.uses_tls else WideConnection,
-            host=host,
-            port=port,
-            db=address.database,
-            max_connections=MAX_CONNECTIONS,
-            **connection_settings(address, address.login, connect_seconds),
-        )
-
-    async def nodes(self) -> list[Node]:
-        return [self._client.execute_command]
-
-    async def close(self) -> None:
-        await self._drop_idle()
-        await self._client.aclose()
-        await self._pool.aclose()
-
-    async def _send(self, *command: Argument) -> Any:
-        connection = await self._borrow()
-        try:
-            await connection.send_packed_command(pack_command(command))  # type: ignore[arg-type]
-            return await connection.read_response()
-        finally:
-            # One that broke, or that did not get to read its answer, has been disconnected by redis-py.
-            self._idle.append(connection)
-
-    async def _borrow(self) -> AbstractConnection:
-        if not self._idle:
-            return await self._dial()
-        connection = self._idle.pop()
-        if connection.is_connected and await connection.can_read():
-            await connection.disconnect(nowait=True)  # Redis has closed it
-        if not connection.is_connected:
-            await connection.connect()  # type: ignore[no-untyped-call]
-        return connection
-
-    async def _drop_idle(self) -> None:
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
-
-    async def _pipeline(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        return list(await pipeline.execute())
-
-    async def _publish(self, channel: bytes, payload: bytes) -> int:
-        return int(await self._send("PUBLISH", channel, payload))
-
-    async def _dial(self) -> AbstractConnection:
-        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+async def connected(connection: AbstractConnection) -> AbstractConnection:
+    try:
         await connection.connect()  # type: ignore[no-untyped-call]
-        return connection
-
-    async def _probe(self) -> None:
-        # Whoever is asked through an old connection may have ceased to be the master.
-        await self._drop_idle()
-        await self._pool.disconnect(inuse_connections=False)
-        await self._send("EVAL", PROBE.text, 0)
-
-
-class SentinelConnections(ServerConnections):
-    """To the master that the sentinels name; each new connection asks them who that is."""
-
-    def _make_pool(self, address: Address, connect_seconds: float) -> ConnectionPool:
-        sentinel_settings = connection_settings(address, address.sentinel_login, connect_seconds)
-        # A sentinel that hangs must not keep the others from being asked.
-        sentinel_settings |= {"ssl": address.uses_tls, "socket_timeout": connect_seconds}
-        self._sentinel = Sentinel(address.hosts, sentinel_kwargs=sentinel_settings)  # type: ignore[no-untyped-call]
-        return SentinelConnectionPool(  # type: ignore[no-untyped-call]
-            address.service,
-            self._sentinel,
-            connection_class=WideSentinelSSLConnection if address.uses_tls else WideSentinelConnection,
-            db=address.database,
-            max_connections=MAX_CONNECTIONS,
-            **connection_settings(address, address.login, connect_seconds),
-        )
-
-    async def close(self) -> None:
-        await super().close()
-        await self._sentinel.aclose()
+    except BaseException:
+        # redis-py leaves a connection open when it is cancelled between dialling and logging in.
+        await connection.disconnect(nowait=True)
+        raise
+    return connection
 
 
 def connection_settings(address: Address, login: Login, connect_seconds: float) -> dict[str, Any]:
@@ -257,16 +164,3 @@ def connection_settings(address: Address, login: Login, connect_seconds: float) 
             "ssl_check_hostname": address.checks_certificate,
         }
     return settings
-
-
-def make_connections(address: Address, deadline_seconds: float) -> Connections:
-    connect_seconds = min(MAX_CONNECT_SECONDS, deadline_seconds)
-    match address.mode:
-        case Mode.SINGLE:
-            return ServerConnections(address, connect_seconds)
-        case Mode.SENTINEL:
-            return SentinelConnections(address, connect_seconds)
-        case Mode.CLUSTER:
-            from onebus.stores.redis.cluster import ClusterConnections
-
-            return ClusterConnections(address, connect_seconds)

@@ -33,6 +33,8 @@ def translate(error: Exception, url: str) -> StoreError:
         return AccessDenied(f"Redis at {url} refuses: {_text(error)}. Check user, password and permissions (ACL).")
     if isinstance(error, exceptions.OutOfMemoryError):
         return StoreFull(f"Redis at {url} has reached its maxmemory: {_text(error)}. Consume messages or raise it.")
+    if isinstance(error, exceptions.AskError):
+        return StoreError(f"Redis at {url} belongs to a cluster. Write redis+cluster:// in its URL.")
     if isinstance(error, _AWAY) or str(error).startswith(_AWAY_CODES):
         return StoreUnavailable(
             f"Redis at {url} cannot be reached: {_text(error)}. Check that it runs and that the address is right."

@@ -51,9 +51,14 @@ class Signals:
         await self.close()
         connection = self._connection = await self._dial()
         self._reader = asyncio.create_task(self._read(connection), name="onebus-redis-signals")
-        await self._subscribe(self._needed())
-        for channel in self._confirmed - set(self._needed()):
-            await self.stop(channel)
+        try:
+            await self._subscribe(self._needed())
+            for channel in self._confirmed - set(self._needed()):
+                await self.stop(channel)
+        except BaseException:
+            # Half of the subscriptions is none: the next attempt must begin anew.
+            await self.close()
+            raise
         # What happened while nobody listened cannot be known.
         self._switchboard.wake_all()
 

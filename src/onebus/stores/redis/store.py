@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,14 +11,17 @@ from onebus.log.names import anchor_of
 from onebus.log.retention import Retention
 from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
 from onebus.stores.redis import scripts
-from onebus.stores.redis.address import parse_address
+from onebus.stores.redis.address import Address, Mode, parse_address
 from onebus.stores.redis.answers import NOTHING, batch_of, claim_of, limits_of, lost_of, stat_of, sweep_of
-from onebus.stores.redis.connection import Argument, make_connections
+from onebus.stores.redis.cluster import ClusterConnections
+from onebus.stores.redis.connection import Argument, Connections
 from onebus.stores.redis.inspection import inspect_redis
 from onebus.stores.redis.names import Channels, log_keys, log_of_key, log_pattern, record_key, to_field, user_fields
 from onebus.stores.redis.scripts import Script
+from onebus.stores.redis.server import SentinelConnections, ServerConnections
 from onebus.stores.redis.signals import Signals
 
+MAX_CONNECT_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 5.0
 
 
@@ -30,12 +32,13 @@ class RedisStore(Store):
         self._address = parse_address(url)
         super().__init__(self._address.display, options)
         self._channels = Channels(self._address.database)
-        self._connections = make_connections(self._address, self.options.deadline_seconds)
+        self._connections = _connections_to(self._address, self.options.deadline_seconds)
         self._signals = Signals(self.url, self._connections.dial, self._channels, self.switchboard, self.health)
 
     # Life
 
     async def _open(self) -> None:
+        self._connections.open()
         await self._probe()
 
     async def _close(self) -> None:
@@ -122,7 +125,7 @@ class RedisStore(Store):
         return bool(await self._run(scripts.DROP, log_keys(log)))
 
     async def _list_logs(self, prefix: str) -> list[str]:
-        now_ms = self.options.clock() if self.options.clock else time.time_ns() // 1_000_000
+        now_ms = self.options.clock() if self.options.clock else await self._connections.now_ms()
         names: set[str] = set()
         async for keys in self._connections.keys(log_pattern(prefix)):
             expiries = await self._connections.expiries(keys)
@@ -196,6 +199,17 @@ class RedisStore(Store):
         # Without a clock of its own the script asks Redis for the time.
         now = self.options.clock() if self.options.clock else NOTHING
         return await self._connections.run(script, keys, now, *arguments)
+
+
+def _connections_to(address: Address, deadline_seconds: float) -> Connections:
+    connect_seconds = min(MAX_CONNECT_SECONDS, deadline_seconds)
+    match address.mode:
+        case Mode.SINGLE:
+            return ServerConnections(address, connect_seconds)
+        case Mode.SENTINEL:
+            return SentinelConnections(address, connect_seconds)
+        case Mode.CLUSTER:
+            return ClusterConnections(address, connect_seconds)
 
 
 def _new_epoch() -> str:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from sqlalchemy import Executable, Row, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, select, update
+from sqlalchemy.sql import ClauseElement
 
 from onebus.log.claims import FREE, Carving, Hold, Lease, carve
 from onebus.stores.base import Lost
-from onebus.stores.sql.tables import holds
+from onebus.stores.sql.tables import holds, text_of
 from onebus.stores.sql.transaction import Transaction
 
 _of_log = holds.c.log_id == bindparam("log")
@@ -61,7 +61,7 @@ class HoldRows:
 
     def overlapping(self, first: int, last: int) -> list[Hold]:
         """Return the holds that share ids with ``first..last``, in order."""
-        return _holds(self._all(_overlapping, first=first, last=last))
+        return self._all(_overlapping, first=first, last=last)
 
     def carve(self, leases: Sequence[Lease]) -> Carving:
         """Cut `leases` out of the table: what they cover is gone from it, the rest stays."""
@@ -90,18 +90,19 @@ class HoldRows:
 
     def free_due(self, now_ms: int) -> list[Hold]:
         """Free what is due; return the holds that end here, because they are not redelivered."""
-        ended = [hold for hold in _holds(self._all(_due, now=now_ms)) if not hold.redeliver]
+        ended = [hold for hold in self._all(_due, now=now_ms) if not hold.redeliver]
         self.remove(ended)
         self._transaction.execute(_free_again, {"log": self._log_id, "now": now_ms})
         return ended
 
     def next_due_ms(self) -> int | None:
         """Return when the next hold becomes free, or None if none ever does by itself."""
-        return self._transaction.execute(_next_due, {"log": self._log_id}).scalar_one()  # type: ignore[no-any-return]
+        ((due_ms,),) = self._transaction.execute(_next_due, {"log": self._log_id})
+        return None if due_ms is None else int(due_ms)
 
     def free(self, count: int) -> list[Hold]:
         """Return up to `count` free holds, lowest ids first; they stay in the table."""
-        return _holds(self._all(_free, count=count))
+        return self._all(_free, count=count)
 
     def add(self, new: Iterable[Hold]) -> None:
         rows = [
@@ -117,13 +118,11 @@ class HoldRows:
             }
             for hold in new
         ]
-        if rows:
-            self._transaction.execute(_insert, rows)
+        self._transaction.execute_many(_insert, rows)
 
     def remove(self, old: Iterable[Hold]) -> None:
         rows = [{"log": self._log_id, "first": hold.first} for hold in old]
-        if rows:
-            self._transaction.execute(_delete, rows)
+        self._transaction.execute_many(_delete, rows)
 
     def remove_all(self) -> None:
         self._transaction.execute(_delete_all, {"log": self._log_id})
@@ -136,12 +135,13 @@ class HoldRows:
 
     def sums(self, now_ms: int) -> tuple[int, int]:
         """Return how many ids are free or due, and how many are held."""
-        free, held = self._transaction.execute(_sums, {"log": self._log_id, "now": now_ms}).one()
+        ((free, held),) = self._transaction.execute(_sums, {"log": self._log_id, "now": now_ms})
         return int(free), int(held)
 
-    def _all(self, statement: Executable, **parameters: int) -> Sequence[Row[*tuple[Any, ...]]]:
-        return self._transaction.execute(statement, {"log": self._log_id, **parameters}).all()
-
-
-def _holds(rows: Iterable[Row[*tuple[Any, ...]]]) -> list[Hold]:
-    return [Hold(*row) for row in rows]
+    def _all(self, statement: ClauseElement, **parameters: int) -> list[Hold]:
+        return [
+            Hold(first, last, fence, due_ms, attempts, bool(redeliver), text_of(owner))
+            for first, last, fence, due_ms, attempts, redeliver, owner in self._transaction.execute(
+                statement, {"log": self._log_id, **parameters}
+            )
+        ]

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, Update, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, Update, bindparam, delete, func, insert, or_, select, update
 
 from onebus.log.claims import FREE, NO_FENCE, Hold, Lease
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Origin, Slice, StoredBatch
 from onebus.stores.sql.holds import HoldRows
-from onebus.stores.sql.tables import batches, logs, records
+from onebus.stores.sql.inserts import insert_if_absent
+from onebus.stores.sql.tables import batches, logs, text_of
 from onebus.stores.sql.transaction import Transaction
 
 FREE_HOLDS_AT_ONCE = 500
@@ -29,6 +30,16 @@ _batch_columns = (
     batches.c.origin_first_id,
 )
 _insert_batch = insert(batches)
+_delete_log = delete(logs).where(logs.c.id == bindparam("log"))
+_NEW_LOG = {
+    "first_id": 1,
+    "last_id": 0,
+    "head": 1,
+    "fence": 0,
+    "bytes_appended": 0,
+    "ttl_ms": 0,
+    "expires_ms": 0,
+}
 NEVER = 2**62
 """An id that no log reaches."""
 
@@ -87,8 +98,8 @@ _delete_between = delete(batches).where(
 class LogRow:
     """The row of a log as the transaction found it, and changes it."""
 
-    id: int
     name: str
+    id: int
     epoch: str
     first_id: int
     last_id: int
@@ -200,12 +211,12 @@ class SqlLog:
     def drop(self) -> None:
         self._holds.remove_all()
         self._delete_batches(0, self._row.last_id)
-        self._transaction.execute(delete(logs).where(logs.c.id == self._row.id))
+        self._transaction.execute(_delete_log, {"log": self._row.id})
 
     def stat(self) -> LogStat:
         row = self._row
         free, held = self._holds.sums(row.now_ms)
-        start = self._transaction.execute(_oldest_start, {"log": row.id}).scalar_one_or_none()
+        oldest = self._transaction.execute(_oldest_start, {"log": row.id})
         return LogStat(
             epoch=row.epoch,
             first_id=row.first_id,
@@ -213,7 +224,7 @@ class SqlLog:
             head=row.head,
             claimable=row.last_id - row.head + 1 + free,
             held=held,
-            bytes=0 if start is None else row.bytes_appended - start,
+            bytes=row.bytes_appended - oldest[0][0] if oldest else 0,
             ttl_seconds=row.ttl_ms / 1000,
         )
 
@@ -278,7 +289,7 @@ class SqlLog:
         if retain.max_bytes is None and retain.max_age_seconds is None:
             return first_id
         while True:
-            front = self._transaction.execute(_front, {"log": row.id, "first": first_id}).all()
+            front = self._transaction.execute(_front, {"log": row.id, "first": first_id})
             for last_id, size, end_byte, appended_ms in front:
                 too_old = (
                     retain.max_age_seconds is not None and appended_ms < row.now_ms - retain.max_age_seconds * 1000
@@ -348,11 +359,11 @@ class _Basket:
 
 def find(transaction: Transaction, name: str, *, lock: bool) -> SqlLog | None:
     """Return a log, locked for this transaction if asked; an expired log is absent."""
-    statement = transaction.lookups.find_locked if lock else transaction.lookups.find
-    found = transaction.execute(statement, {"log_name": name}).one_or_none()
-    if found is None:
+    lookups = transaction.lookups
+    found = transaction.execute(lookups.lock_log if lock else lookups.find_log, {"log_name": name})
+    if not found:
         return None
-    row = LogRow(*found)
+    row = LogRow(name, *found[0])
     if 0 < row.expires_ms <= row.now_ms:
         if lock:
             SqlLog(transaction, row).drop()
@@ -363,51 +374,32 @@ def find(transaction: Transaction, name: str, *, lock: bool) -> SqlLog | None:
 def find_or_create(transaction: Transaction, name: str) -> SqlLog:
     """Return a log, locked for this transaction."""
     while (log := find(transaction, name, lock=True)) is None:
-        transaction.execute(
-            transaction.insert_if_absent(logs),
-            {
-                "name": name,
-                "epoch": secrets.token_hex(8),
-                "first_id": 1,
-                "last_id": 0,
-                "head": 1,
-                "fence": 0,
-                "bytes_appended": 0,
-                "ttl_ms": 0,
-                "expires_ms": 0,
-            },
-        )
+        new = {"name": name, "epoch": secrets.token_hex(8), **_NEW_LOG}
+        transaction.execute(insert_if_absent(transaction.dialect_name, logs), new)
     return log
 
 
 def list_names(transaction: Transaction, prefix: str) -> list[str]:
-    is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > transaction.now)
-    statement = select(logs.c.name).where(is_alive, logs.c.name >= prefix, logs.c.name <= prefix + "\U0010ffff")
-    return [name for name in transaction.execute(statement).scalars() if name.startswith(prefix)]
+    rows = transaction.execute(transaction.lookups.list_logs, {"lowest": prefix, "highest": prefix + "\U0010ffff"})
+    return [name for name in (text_of(row[0]) for row in rows) if name.startswith(prefix)]
 
 
 def holds_place(transaction: Transaction, place: str) -> bool:
-    names = [place, anchor_of(place)]
-    for table in (logs, records):
-        is_alive = or_(table.c.expires_ms == 0, table.c.expires_ms > transaction.now)
-        statement = select(table.c.name).where(table.c.name.in_(names), is_alive).limit(1)
-        if transaction.execute(statement).first() is not None:
-            return True
-    return False
+    names = {"place": place, "anchor": anchor_of(place)}
+    return any(transaction.execute(statement, names) for statement in transaction.lookups.find_place)
 
 
 def drop_expired(transaction: Transaction, at_most: int) -> int:
     """Drop logs whose time to live has run out and return how many were found."""
-    statement = select(logs.c.name).where(logs.c.expires_ms > 0, logs.c.expires_ms <= transaction.now).limit(at_most)
-    names = transaction.execute(statement).scalars().all()
-    for name in sorted(names):
+    rows = transaction.execute(transaction.lookups.expired_logs, {"at_most": at_most})
+    for name in sorted(text_of(name) for (name,) in rows):
         find(transaction, name, lock=True)
-    return len(names)
+    return len(rows)
 
 
-def _stored(row: Row[*tuple[Any, ...]]) -> StoredBatch:
+def _stored(row: tuple[Any, ...]) -> StoredBatch:
     last_id, count, blob, appended_ms, origin_log, origin_first_id = row
-    origin = None if origin_log is None else Origin(origin_log, origin_first_id)
+    origin = None if origin_log is None else Origin(text_of(origin_log), origin_first_id)
     return StoredBatch(last_id, count, blob, appended_ms, origin)
 
 

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, update
 
 from onebus.errors import VersionConflict
 from onebus.stores.base import Record
+from onebus.stores.sql.inserts import insert_if_absent, upsert
 from onebus.stores.sql.tables import listeners, records
 from onebus.stores.sql.transaction import Transaction
 
@@ -16,6 +17,15 @@ _fields_encoder = msgspec.msgpack.Encoder()
 _fields_decoder = msgspec.msgpack.Decoder(dict[str, bytes])
 
 _by_name = records.c.name == bindparam("record_name")
+_update = (
+    update(records)
+    .where(_by_name)
+    .values({column: bindparam(f"new_{column}") for column in ("version", "fields", "ttl_ms", "expires_ms")})
+)
+_delete = delete(records).where(_by_name)
+_delete_listener = delete(listeners).where(
+    listeners.c.name == bindparam("signal"), listeners.c.client == bindparam("listener")
+)
 
 
 @dataclass(slots=True)
@@ -40,10 +50,8 @@ def put(
 ) -> int:
     while (row := _find(transaction, name, lock=True)) is None:
         # Whoever else creates it at the same time waits here, and then finds it.
-        transaction.execute(
-            transaction.insert_if_absent(records),
-            {"name": name, "version": 0, "fields": _fields_encoder.encode({}), "ttl_ms": 0, "expires_ms": 0},
-        )
+        new = {"name": name, "version": 0, "fields": _fields_encoder.encode({}), "ttl_ms": 0, "expires_ms": 0}
+        transaction.execute(insert_if_absent(transaction.dialect_name, records), new)
     _check_version(name, row.version, expected)
     merged = row.fields | dict(fields)
     kept = {key: value for key, value in merged.items() if value is not None}
@@ -51,13 +59,13 @@ def put(
     # A first version that nobody can guess keeps a deleted record's version from coming back.
     version = (row.version or secrets.randbits(40)) + 1
     transaction.execute(
-        update(records).where(_by_name),
+        _update,
         {
             "record_name": name,
-            "version": version,
-            "fields": _fields_encoder.encode(kept),
-            "ttl_ms": ttl,
-            "expires_ms": row.now_ms + ttl if ttl else 0,
+            "new_version": version,
+            "new_fields": _fields_encoder.encode(kept),
+            "new_ttl_ms": ttl,
+            "new_expires_ms": row.now_ms + ttl if ttl else 0,
         },
     )
     return version
@@ -66,44 +74,39 @@ def put(
 def remove(transaction: Transaction, name: str, expected: int | None) -> bool:
     row = _find(transaction, name, lock=True)
     _check_version(name, 0 if row is None else row.version, expected)
-    transaction.execute(delete(records).where(_by_name), {"record_name": name})
+    transaction.execute(_delete, {"record_name": name})
     return row is not None
 
 
 def drop_expired(transaction: Transaction) -> None:
-    for table in (records, listeners):
-        transaction.execute(delete(table).where(table.c.expires_ms > 0, table.c.expires_ms <= transaction.now))
+    transaction.execute(transaction.lookups.sweep_records)
+    transaction.execute(transaction.lookups.sweep_listeners)
 
 
 def add_listener(transaction: Transaction, name: str, client: str, ttl_ms: int) -> None:
     transaction.execute(
-        transaction.upsert(listeners, "expires_ms"),
+        upsert(transaction.dialect_name, listeners, "expires_ms"),
         {"name": name, "client": client, "expires_ms": transaction.now_ms() + ttl_ms},
     )
 
 
 def remove_listener(transaction: Transaction, name: str, client: str) -> None:
-    transaction.execute(delete(listeners).where(listeners.c.name == name, listeners.c.client == client))
+    transaction.execute(_delete_listener, {"signal": name, "listener": client})
 
 
 def count_listeners(transaction: Transaction, name: str) -> int:
-    statement = select(func.count()).where(listeners.c.name == name, listeners.c.expires_ms > transaction.now)
-    return int(transaction.execute(statement).scalar_one())
+    return int(transaction.execute(transaction.lookups.count_listeners, {"signal": name})[0][0])
 
 
 def _find(transaction: Transaction, name: str, *, lock: bool) -> _Row | None:
-    statement = select(
-        records.c.version, records.c.fields, records.c.ttl_ms, records.c.expires_ms, transaction.now
-    ).where(_by_name)
-    if lock:
-        statement = statement.with_for_update()
-    found = transaction.execute(statement, {"record_name": name}).one_or_none()
-    if found is None:
+    lookups = transaction.lookups
+    found = transaction.execute(lookups.lock_record if lock else lookups.find_record, {"record_name": name})
+    if not found:
         return None
-    version, fields, ttl_ms, expires_ms, now_ms = found
+    version, fields, ttl_ms, expires_ms, now_ms = found[0]
     if 0 < expires_ms <= now_ms:
         if lock:
-            transaction.execute(delete(records).where(_by_name), {"record_name": name})
+            transaction.execute(_delete, {"record_name": name})
         return None
     return _Row(version, _fields_decoder.decode(fields), ttl_ms, now_ms)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import BigInteger, Engine, bindparam, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import BigInteger, bindparam, make_url
+from sqlalchemy.exc import ArgumentError
 
 from onebus.errors import BusError, InvalidUrl, StoreClosed, StoreUnavailable
 from onebus.log.batch import Entry, decode, encode
@@ -29,6 +29,7 @@ from onebus.stores.base import (
 from onebus.stores.following import SAFETY_POLL_SECONDS
 from onebus.stores.sql import logs, records
 from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.connection import Database
 from onebus.stores.sql.dialects.base import SqlDialect
 from onebus.stores.sql.dialects.mysql import MysqlDialect
 from onebus.stores.sql.dialects.postgresql import PostgresqlDialect
@@ -81,24 +82,27 @@ class SqlStore(Store):
     # Life
 
     async def _open(self) -> None:
-        engine = self._dialect.create_engine()
-        await asyncio.get_running_loop().run_in_executor(None, self._migrate, engine)
+        database = Database(self._dialect.create_engine())
+        await asyncio.get_running_loop().run_in_executor(None, self._migrate, database)
         bell = self._dialect.create_bell(self._client)
         link = self._link = _Link(
-            engine,
+            database,
             bell,
-            writers=Workers(engine, self._dialect, self._lookups, bell=bell, on_grown=self._heard),
-            readers=Workers(engine.execution_options(isolation_level="AUTOCOMMIT"), self._dialect, self._lookups),
+            writers=Workers(database, self._dialect, self._lookups, bell=bell, on_grown=self._heard),
+            readers=Workers(database, self._dialect, self._lookups),
         )
         link.writers.start(self._dialect.writers, "writer")
         link.readers.start(self._dialect.readers, "reader")
         self._housekeeping = asyncio.create_task(self._keep_house(), name="onebus-housekeeping")
 
-    def _migrate(self, engine: Engine) -> None:
+    def _migrate(self, database: Database) -> None:
         try:
-            with engine.connect() as connection:
+            connection = database.connect()
+            try:
                 migrate(connection, self._dialect)
-        except DBAPIError as error:
+            finally:
+                connection.close()
+        except self._dialect.driver_errors as error:
             raise self._dialect.translate(error) from error
 
     async def _close(self) -> None:
@@ -348,7 +352,7 @@ class SqlStore(Store):
 class _Link:
     """What an open store has and a closed one has not."""
 
-    engine: Engine
+    database: Database
     bell: Bell
     writers: Workers
     readers: Workers
@@ -358,7 +362,7 @@ class _Link:
         await self.writers.close()
         await self.readers.close()
         await self.bell.close()
-        self.engine.dispose()
+        self.database.close()
 
 
 def _all(leases: Sequence[Lease]) -> Lost:

@@ -1,26 +1,11 @@
 """The tables as SQLAlchemy sees them; the migrations say what they are for."""
 
-from typing import Any
-
-from sqlalchemy import BigInteger, Boolean, Column, Dialect, LargeBinary, MetaData, String, Table, TypeDecorator
-from sqlalchemy.dialects.mysql import VARBINARY
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, MetaData, String, Table
 
 
-class Name(TypeDecorator[str]):
-    """Text that is compared byte by byte: on MySQL it has to be bytes to be so."""
-
-    impl = String
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return VARBINARY(300) if dialect.name in ("mysql", "mariadb") else String()
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
-        return value.encode() if value is not None and dialect.name in ("mysql", "mariadb") else value
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
-        return value.decode() if isinstance(value, bytes) else value
+def text_of(value: str | bytes) -> str:
+    """Return a name as text: MySQL keeps names as bytes, since only those are compared byte by byte."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 metadata = MetaData()
@@ -29,8 +14,8 @@ logs = Table(
     "onebus_log",
     metadata,
     Column("id", BigInteger, primary_key=True),
-    Column("name", Name, nullable=False),
-    Column("epoch", String(40), nullable=False),
+    Column("name", String, nullable=False),
+    Column("epoch", String, nullable=False),
     Column("first_id", BigInteger, nullable=False),
     Column("last_id", BigInteger, nullable=False),
     Column("head", BigInteger, nullable=False),
@@ -49,7 +34,7 @@ batches = Table(
     Column("size", BigInteger, nullable=False),
     Column("end_byte", BigInteger, nullable=False),
     Column("appended_ms", BigInteger, nullable=False),
-    Column("origin_log", Name),
+    Column("origin_log", String),
     Column("origin_first_id", BigInteger),
     Column("blob", LargeBinary, nullable=False),
 )
@@ -64,13 +49,13 @@ holds = Table(
     Column("due_ms", BigInteger, nullable=False),
     Column("attempts", BigInteger, nullable=False),
     Column("redeliver", Boolean, nullable=False),
-    Column("owner", Name, nullable=False),
+    Column("owner", String, nullable=False),
 )
 
 records = Table(
     "onebus_record",
     metadata,
-    Column("name", Name, primary_key=True),
+    Column("name", String, primary_key=True),
     Column("version", BigInteger, nullable=False),
     Column("fields", LargeBinary, nullable=False),
     Column("ttl_ms", BigInteger, nullable=False),
@@ -80,14 +65,14 @@ records = Table(
 listeners = Table(
     "onebus_listener",
     metadata,
-    Column("name", Name, primary_key=True),
-    Column("client", String(40), primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("client", String, primary_key=True),
     Column("expires_ms", BigInteger, nullable=False),
 )
 
 bells = Table(
     "onebus_bell",
     metadata,
-    Column("address", String(80), primary_key=True),
+    Column("address", String, primary_key=True),
     Column("expires_ms", BigInteger, nullable=False),
 )

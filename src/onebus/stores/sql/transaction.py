@@ -1,69 +1,92 @@
 """What the statements of one transaction share."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Executable, bindparam, select
-from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.sql.dml import Insert
+from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select
+from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.schema import Table
 
-from onebus.stores.sql.tables import logs
+from onebus.stores.sql.connection import Rows, SqlConnection
+from onebus.stores.sql.tables import bells, listeners, logs, records
+
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Lookups:
-    """The statements that need the store's clock, built once per store."""
+    """The statements that need the store's clock, made once per store.
+
+    ``now`` is the time in milliseconds as part of a statement: asking for it costs no round trip.
+    """
 
     def __init__(self, now: ColumnElement[int]) -> None:
-        self.now = now
-        """The time in milliseconds, as part of a statement: it costs no round trip."""
-        self.find = select(logs, now.label("now_ms")).where(logs.c.name == bindparam("log_name"))
-        self.find_locked = self.find.with_for_update()
+        def alive(table: Table) -> ColumnElement[bool]:
+            return or_(table.c.expires_ms == 0, table.c.expires_ms > now)
+
+        def expired(table: Table) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+            return table.c.expires_ms > 0, table.c.expires_ms <= now
+
         self.now_ms = select(now)
+        self.find_log = select(
+            logs.c.id,
+            logs.c.epoch,
+            logs.c.first_id,
+            logs.c.last_id,
+            logs.c.head,
+            logs.c.fence,
+            logs.c.bytes_appended,
+            logs.c.ttl_ms,
+            logs.c.expires_ms,
+            now.label("now_ms"),
+        ).where(logs.c.name == bindparam("log_name"))
+        self.lock_log = self.find_log.with_for_update()
+        self.list_logs = select(logs.c.name).where(
+            alive(logs), logs.c.name >= bindparam("lowest"), logs.c.name <= bindparam("highest")
+        )
+        self.expired_logs = select(logs.c.name).where(*expired(logs)).limit(bindparam("at_most"))
+        self.find_place = [
+            select(table.c.name).where(
+                or_(table.c.name == bindparam("place"), table.c.name == bindparam("anchor")), alive(table)
+            )
+            for table in (logs, records)
+        ]
+        self.find_record = select(
+            records.c.version, records.c.fields, records.c.ttl_ms, records.c.expires_ms, now.label("now_ms")
+        ).where(records.c.name == bindparam("record_name"))
+        self.lock_record = self.find_record.with_for_update()
+        self.count_listeners = select(func.count()).where(
+            listeners.c.name == bindparam("signal"), listeners.c.expires_ms > now
+        )
+        self.bells = select(bells.c.address).where(bells.c.expires_ms > now)
+        self.sweep_records = delete(records).where(*expired(records))
+        self.sweep_listeners = delete(listeners).where(*expired(listeners))
+        self.sweep_bells = delete(bells).where(*expired(bells))
 
 
 @dataclass(slots=True)
 class Transaction:
     """A transaction in progress; it runs in a worker's thread and ends when the worker commits it."""
 
-    connection: Connection
+    connection: SqlConnection
     lookups: Lookups
     grown: set[str] = field(default_factory=set)
     """The logs whose watchers are to be woken once this is committed."""
     bells: list[str] = field(default_factory=list)
     """Where to ring after the commit, if the bell needs to be told."""
 
-    def execute(self, statement: Executable, parameters: Any = None) -> CursorResult[*tuple[Any, ...]]:
+    @property
+    def dialect_name(self) -> str:
+        return self.connection.dialect_name
+
+    def execute(self, statement: ClauseElement, parameters: Mapping[str, Any] = _NOTHING) -> Rows:
         return self.connection.execute(statement, parameters)
 
-    @property
-    def now(self) -> ColumnElement[int]:
-        return self.lookups.now
+    def execute_many(self, statement: ClauseElement, parameters: Sequence[Mapping[str, Any]]) -> None:
+        if len(parameters) == 1:
+            self.connection.execute(statement, parameters[0])
+        elif parameters:
+            self.connection.execute_many(statement, parameters)
 
     def now_ms(self) -> int:
-        return int(self.execute(self.lookups.now_ms).scalar_one())
-
-    def insert_if_absent(self, table: Table) -> Insert:
-        """Return an INSERT that does nothing when the row exists."""
-        match self.connection.dialect.name:
-            case "postgresql":
-                return postgresql.insert(table).on_conflict_do_nothing()
-            case "sqlite":
-                return sqlite.insert(table).on_conflict_do_nothing()
-            case _:
-                key = next(iter(table.primary_key.columns))
-                return mysql.insert(table).on_duplicate_key_update({key.name: key})
-
-    def upsert(self, table: Table, column: str) -> Insert:
-        """Return an INSERT that sets `column` when the row exists."""
-        keys = list(table.primary_key.columns)
-        match self.connection.dialect.name:
-            case "postgresql":
-                insert = postgresql.insert(table)
-                return insert.on_conflict_do_update(index_elements=keys, set_={column: insert.excluded[column]})
-            case "sqlite":
-                upsert = sqlite.insert(table)
-                return upsert.on_conflict_do_update(index_elements=keys, set_={column: upsert.excluded[column]})
-            case _:
-                replacing = mysql.insert(table)
-                return replacing.on_duplicate_key_update({column: replacing.inserted[column]})
+        return int(self.execute(self.lookups.now_ms)[0][0])

@@ -12,11 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
-
 from onebus.errors import BusError, StoreClosed, StoreUnavailable
 from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.connection import Database, SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect
 from onebus.stores.sql.transaction import Lookups, Transaction
 
@@ -55,7 +53,7 @@ class Workers:
 
     def __init__(
         self,
-        engine: Engine,
+        database: Database,
         dialect: SqlDialect,
         lookups: Lookups,
         *,
@@ -63,8 +61,9 @@ class Workers:
         on_grown: Callable[[set[str]], None] | None = None,
     ) -> None:
         """Workers without a bell only read, and run their jobs without a transaction."""
-        self._engine = engine
+        self._database = database
         self._dialect = dialect
+        self._driver_errors = dialect.driver_errors
         self._lookups = lookups
         self._bell = bell
         self._on_grown = on_grown
@@ -101,17 +100,17 @@ class Workers:
         self._threads.clear()
 
     def _work(self) -> None:
-        connection: Connection | None = None
+        connection: SqlConnection | None = None
         generation = self._generation
         while (jobs := self._next_jobs()) is not None:
             if connection is not None and generation != self._generation:
-                _discard(connection)
+                connection.close()
                 connection = None
             generation = self._generation
             connection = self._run_all(jobs, connection)
             self._tell(jobs)
         if connection is not None:
-            _discard(connection)
+            connection.close()
 
     def _next_jobs(self) -> list[Job] | None:
         job = self._jobs.get()
@@ -129,26 +128,26 @@ class Workers:
             jobs.append(another)
         return jobs
 
-    def _run_all(self, jobs: Sequence[Job], connection: Connection | None) -> Connection | None:
+    def _run_all(self, jobs: Sequence[Job], connection: SqlConnection | None) -> SqlConnection | None:
         """Run jobs together; where that fails, each for itself, so that each has its own outcome."""
         connection = self._attempt(jobs, connection)
-        if len(jobs) > 1 and any(isinstance(job.error, DBAPIError) for job in jobs):
+        if len(jobs) > 1 and any(isinstance(job.error, self._driver_errors) for job in jobs):
             for job in jobs:
                 connection = self._attempt([job], connection)
         for job in jobs:
-            if isinstance(job.error, DBAPIError):
+            if isinstance(job.error, self._driver_errors):
                 job.error = self._dialect.translate(job.error)
             if isinstance(job.error, StoreUnavailable) and connection is not None:
-                _discard(connection)
+                connection.close()
                 connection = None
         return connection
 
-    def _attempt(self, jobs: Sequence[Job], connection: Connection | None) -> Connection | None:
+    def _attempt(self, jobs: Sequence[Job], connection: SqlConnection | None) -> SqlConnection | None:
         for _ in range(MAX_CONFLICTS):
             try:
-                connection = connection or self._engine.connect()
+                connection = connection or self._database.connect()
                 self._run_together(jobs, connection)
-            except DBAPIError as error:
+            except self._driver_errors as error:
                 _set_error(jobs, error)
                 if connection is not None:
                     connection = self._rollback(connection)
@@ -164,7 +163,7 @@ class Workers:
                 break
         return connection
 
-    def _run_together(self, jobs: Sequence[Job], connection: Connection) -> None:
+    def _run_together(self, jobs: Sequence[Job], connection: SqlConnection) -> None:
         transaction = Transaction(connection, self._lookups)
         if self._bell is None:
             for job in jobs:
@@ -192,18 +191,18 @@ class Workers:
             _run(job, transaction)
             return
         grown = set(transaction.grown)
-        transaction.connection.exec_driver_sql("SAVEPOINT job")
+        transaction.connection.command("SAVEPOINT job")
         _run(job, transaction)
         if job.error is not None:
-            transaction.connection.exec_driver_sql("ROLLBACK TO job")
+            transaction.connection.command("ROLLBACK TO job")
             transaction.grown = grown
-        transaction.connection.exec_driver_sql("RELEASE job")
+        transaction.connection.command("RELEASE job")
 
-    def _rollback(self, connection: Connection) -> Connection | None:
+    def _rollback(self, connection: SqlConnection) -> SqlConnection | None:
         try:
             self._dialect.rollback(connection)
-        except DBAPIError:
-            _discard(connection)
+        except self._driver_errors:
+            connection.close()
             return None
         return connection
 
@@ -228,10 +227,3 @@ def _run(job: Job, transaction: Transaction) -> None:
 def _set_error(jobs: Sequence[Job], error: BaseException) -> None:
     for job in jobs:
         job.error = error
-
-
-def _discard(connection: Connection) -> None:
-    with suppress(DBAPIError):
-        connection.invalidate()
-    with suppress(DBAPIError):
-        connection.close()

@@ -11,9 +11,8 @@ import socket
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import delete, select
-
 from onebus.stores.sql.bells.base import Bell, Heard, Lost, RunTransaction
+from onebus.stores.sql.inserts import upsert
 from onebus.stores.sql.tables import bells
 from onebus.stores.sql.transaction import Transaction
 
@@ -48,8 +47,7 @@ class UdpBell(Bell):
 
     def prepare(self, transaction: Transaction) -> None:
         if transaction.grown:
-            statement = select(bells.c.address).where(bells.c.expires_ms > transaction.now)
-            transaction.bells = list(transaction.execute(statement).scalars())
+            transaction.bells = [address for (address,) in transaction.execute(transaction.lookups.bells)]
 
     def ring(self, transaction: Transaction) -> None:
         for datagram in _datagrams(transaction.grown):
@@ -58,10 +56,10 @@ class UdpBell(Bell):
                     self._send(address, datagram)
 
     def refresh(self, transaction: Transaction) -> None:
-        transaction.execute(delete(bells).where(bells.c.expires_ms <= transaction.now))
+        transaction.execute(transaction.lookups.sweep_bells)
         if self._address:
             transaction.execute(
-                transaction.upsert(bells, "expires_ms"),
+                upsert(transaction.dialect_name, bells, "expires_ms"),
                 {"address": self._address, "expires_ms": transaction.now_ms() + REGISTERED_MS},
             )
 

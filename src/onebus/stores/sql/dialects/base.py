@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, ColumnElement, Engine
 
 from onebus.errors import BusError, MissingDriver, StoreError, StoreUnavailable
 from onebus.stores.base import Inspection
 from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.connection import SqlConnection
 
 
 class SqlDialect(ABC):
@@ -34,37 +34,43 @@ class SqlDialect(ABC):
         """The time in milliseconds since 1970, as part of a statement."""
 
     @abstractmethod
-    def create_engine(self) -> Engine: ...
+    def create_engine(self) -> Engine:
+        """Return an engine whose connections commit each statement by itself unless told to begin."""
+
+    @property
+    @abstractmethod
+    def driver_errors(self) -> type[Exception]:
+        """What everything that the driver raises is."""
 
     @abstractmethod
     def create_bell(self, client: str) -> Bell: ...
 
     @abstractmethod
-    def translate(self, error: DBAPIError) -> BusError:
+    def translate(self, error: Exception) -> BusError:
         """Return the error to raise instead of the driver's."""
 
     @abstractmethod
-    def inspect(self, connection: Connection) -> Inspection: ...
+    def inspect(self, connection: SqlConnection) -> Inspection: ...
 
-    def begin(self, connection: Connection, deadline_seconds: float) -> None:
+    def begin(self, connection: SqlConnection, deadline_seconds: float) -> None:
         """Begin a transaction that writes."""
-        connection.begin()
+        connection.command("BEGIN")
 
-    def commit(self, connection: Connection) -> None:
-        connection.commit()
+    def commit(self, connection: SqlConnection) -> None:
+        connection.command("COMMIT")
 
-    def rollback(self, connection: Connection) -> None:
-        connection.rollback()
+    def rollback(self, connection: SqlConnection) -> None:
+        connection.command("ROLLBACK")
 
-    def is_conflict(self, error: DBAPIError) -> bool:
+    def is_conflict(self, error: Exception) -> bool:
         """Return whether a transaction failed only because of another one, and may simply be run again."""
         return False
 
     @abstractmethod
-    def lock_schema(self, connection: Connection) -> None:
+    def lock_schema(self, connection: SqlConnection) -> None:
         """Begin the transaction of a migration, such that one process migrates at a time."""
 
-    def unlock_schema(self, connection: Connection) -> None:
+    def unlock_schema(self, connection: SqlConnection) -> None:
         """End what `lock_schema` began; called after the commit, or the rollback."""
 
     def missing_driver(self) -> MissingDriver:
@@ -86,6 +92,6 @@ class SqlDialect(ABC):
         return self.url.render_as_string(hide_password=True)
 
 
-def setting(connection: Connection, statement: str) -> Any:
+def setting(connection: SqlConnection, statement: str) -> Any:
     """Return the one value that `statement` selects."""
-    return connection.execute(text(statement)).scalar_one()
+    return connection.command(statement)[0][0]

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, cast, create_engine, event, func, literal, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import BigInteger, ColumnElement, Engine, cast, create_engine, event, func, literal
 from sqlalchemy.pool import NullPool
 
 from onebus.errors import AccessDenied, BusError, PayloadTooLarge, StoreError, StoreFull, StoreUnavailable
 from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.udp import UdpBell
+from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect, setting
 
 SCHEMA_LOCK = "onebus-schema"
@@ -42,28 +42,33 @@ class MysqlDialect(SqlDialect):
         engine = create_engine(
             self.url.set(drivername="mysql+pymysql").update_query_dict({"charset": "utf8mb4"}),
             poolclass=NullPool,
-            isolation_level="READ COMMITTED",
+            isolation_level="AUTOCOMMIT",
             connect_args={"connect_timeout": 5, "read_timeout": 60, "write_timeout": 60},
         )
         event.listen(engine, "connect", _configure)
         return engine
 
+    @property
+    def driver_errors(self) -> type[Exception]:
+        import pymysql
+
+        return pymysql.Error
+
     def create_bell(self, client: str) -> Bell:
         return UdpBell(self.url.host or "127.0.0.1", self.url.port or 3306)
 
-    def is_conflict(self, error: DBAPIError) -> bool:
+    def is_conflict(self, error: Exception) -> bool:
         return _code(error) in _CONFLICT
 
-    def lock_schema(self, connection: Connection) -> None:
+    def lock_schema(self, connection: SqlConnection) -> None:
         # MySQL commits before and after every CREATE TABLE, so a lock of the session has to hold instead.
-        got = connection.execute(select(func.get_lock(SCHEMA_LOCK, SCHEMA_LOCK_SECONDS))).scalar_one()
-        if got != 1:
+        if setting(connection, f"SELECT GET_LOCK('{SCHEMA_LOCK}', {SCHEMA_LOCK_SECONDS})") != 1:
             raise StoreUnavailable(f"{self.display_url}: another process is migrating its tables and does not end.")
 
-    def unlock_schema(self, connection: Connection) -> None:
-        connection.execute(select(func.release_lock(SCHEMA_LOCK)))
+    def unlock_schema(self, connection: SqlConnection) -> None:
+        connection.command(f"SELECT RELEASE_LOCK('{SCHEMA_LOCK}')")
 
-    def translate(self, error: DBAPIError) -> BusError:
+    def translate(self, error: Exception) -> BusError:
         code, reason = _code(error), _reason(error)
         if code in _DENIED:
             return AccessDenied(f"{self.display_url} refuses the user, the password, or the rights: {reason}.")
@@ -75,13 +80,13 @@ class MysqlDialect(SqlDialect):
             )
         if code in _FULL:
             return StoreFull(f"{self.display_url} has no room left; nothing was stored: {reason}.")
-        if error.connection_invalidated or code in _GONE or code == 0:
+        if code in _GONE or code == 0:
             return self.unavailable(reason)
         if code in _CONFLICT:
             return StoreUnavailable(f"{self.display_url}: the log is locked by others for too long: {reason}.")
         return StoreError(f"The store {self.display_url} refused a statement: {reason}")
 
-    def inspect(self, connection: Connection) -> Inspection:
+    def inspect(self, connection: SqlConnection) -> Inspection:
         version = str(setting(connection, "SELECT VERSION()"))
         flush = int(setting(connection, "SELECT @@innodb_flush_log_at_trx_commit"))
         packet = int(setting(connection, "SELECT @@max_allowed_packet"))
@@ -113,21 +118,22 @@ class MysqlDialect(SqlDialect):
 
 def _configure(connection: Any, _: object) -> None:
     with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 5")
 
 
-def _code(error: DBAPIError) -> int:
+def _code(error: Exception) -> int:
     code, _ = _arguments(error)
     return code if isinstance(code, int) else 0
 
 
-def _reason(error: DBAPIError) -> str:
+def _reason(error: Exception) -> str:
     _, reason = _arguments(error)
-    return str(reason or error.orig)
+    return str(reason or error)
 
 
-def _arguments(error: DBAPIError) -> tuple[object, object]:
+def _arguments(error: Exception) -> tuple[object, object]:
     """Return the number and the text that PyMySQL puts into its errors, where it does."""
-    arguments: tuple[object, ...] = getattr(error.orig, "args", ())
+    arguments: tuple[object, ...] = getattr(error, "args", ())
     code, reason, *_ = (*arguments, None, None)
     return code, reason

@@ -3,13 +3,13 @@
 import os
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, cast, create_engine, func, literal, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import BigInteger, ColumnElement, Engine, cast, create_engine, func, literal
 from sqlalchemy.pool import NullPool
 
 from onebus.errors import AccessDenied, BusError, StoreFull
 from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.sql.bells.base import Bell
+from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect, setting
 
 SCHEMA_LOCK = 0x6F6E65627573
@@ -45,7 +45,7 @@ class PostgresqlDialect(SqlDialect):
         return create_engine(
             self.url.set(drivername="postgresql+psycopg"),
             poolclass=NullPool,
-            isolation_level="READ COMMITTED",
+            isolation_level="AUTOCOMMIT",
             connect_args={
                 "cursor_factory": BinaryCursor,
                 "connect_timeout": 5,
@@ -53,22 +53,31 @@ class PostgresqlDialect(SqlDialect):
             },
         )
 
+    @property
+    def driver_errors(self) -> type[Exception]:
+        import psycopg
+
+        return psycopg.Error
+
+    def begin(self, connection: SqlConnection, deadline_seconds: float) -> None:
+        connection.command("BEGIN ISOLATION LEVEL READ COMMITTED")
+
     def create_bell(self, client: str) -> Bell:
         from onebus.stores.sql.bells.notify import NotifyBell
 
         return NotifyBell(self.url.set(drivername="postgresql"))
 
-    def is_conflict(self, error: DBAPIError) -> bool:
+    def is_conflict(self, error: Exception) -> bool:
         return _sql_state(error) in ("40001", "40P01")
 
-    def lock_schema(self, connection: Connection) -> None:
-        connection.begin()
-        connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+    def lock_schema(self, connection: SqlConnection) -> None:
+        connection.command("BEGIN")
+        connection.command(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
 
-    def translate(self, error: DBAPIError) -> BusError:
+    def translate(self, error: Exception) -> BusError:
         state = _sql_state(error)
-        reason = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else repr(error.orig)
-        if state.startswith("28") or "authentication failed" in reason or "no password supplied" in str(error.orig):
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        if state.startswith("28") or "authentication failed" in reason or "no password supplied" in str(error):
             return AccessDenied(f"{self.display_url} refuses the user or the password. Check both in the URL.")
         if state == "42501":
             return AccessDenied(
@@ -79,11 +88,11 @@ class PostgresqlDialect(SqlDialect):
         if state in ("53100", "53200", "54000"):
             return StoreFull(f"{self.display_url} has no room left; nothing was stored: {reason}.")
         # Class 57P is the server going down, 08 a broken connection; an error without a state never reached it.
-        if error.connection_invalidated or not state or state.startswith(("08", "57P", "53300")):
+        if not state or state.startswith(("08", "57P", "53300")):
             return self.unavailable(reason)
         return self.unexpected(reason)
 
-    def inspect(self, connection: Connection) -> Inspection:
+    def inspect(self, connection: SqlConnection) -> Inspection:
         synchronous = setting(connection, "SHOW synchronous_commit")
         fsync = setting(connection, "SHOW fsync")
         is_durable = synchronous not in ("off", "local") and fsync == "on"
@@ -114,5 +123,5 @@ class PostgresqlDialect(SqlDialect):
         return Inspection("PostgreSQL", str(setting(connection, "SHOW server_version")), findings)
 
 
-def _sql_state(error: DBAPIError) -> str:
-    return getattr(error.orig, "sqlstate", None) or ""
+def _sql_state(error: Exception) -> str:
+    return getattr(error, "sqlstate", None) or ""

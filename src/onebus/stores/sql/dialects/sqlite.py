@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import URL, BigInteger, ColumnElement, Connection, Engine, bindparam, create_engine, event
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import URL, BigInteger, ColumnElement, Engine, bindparam, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from onebus.errors import AccessDenied, BusError, InvalidUrl, StoreError, StoreFull, StoreUnavailable
 from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.unix import UnixBell
+from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect, setting
 
 BUSY_PAUSE_SECONDS: Final = 0.0005
@@ -49,15 +49,19 @@ class SqliteDialect(SqlDialect):
         event.listen(engine, "connect", _configure)
         return engine
 
+    @property
+    def driver_errors(self) -> type[Exception]:
+        return sqlite3.Error
+
     def create_bell(self, client: str) -> Bell:
         return UnixBell(self._path.with_name(self._path.name + "-bells"), client)
 
-    def begin(self, connection: Connection, deadline_seconds: float) -> None:
+    def begin(self, connection: SqlConnection, deadline_seconds: float) -> None:
         deadline = time.monotonic() + deadline_seconds
         while True:
             try:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            except OperationalError as error:
+                connection.command("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
                 # Shorter and steadier than SQLite's own waiting, which doubles its pauses up to 100 ms.
@@ -65,19 +69,15 @@ class SqliteDialect(SqlDialect):
             else:
                 return
 
-    def commit(self, connection: Connection) -> None:
-        connection.exec_driver_sql("COMMIT")
-
-    def rollback(self, connection: Connection) -> None:
+    def rollback(self, connection: SqlConnection) -> None:
         # Some errors, such as a full disk, have already rolled back by themselves.
-        driver = connection.connection.driver_connection
-        if isinstance(driver, sqlite3.Connection) and driver.in_transaction:
-            connection.exec_driver_sql("ROLLBACK")
+        if connection.driver.in_transaction:
+            connection.command("ROLLBACK")
 
-    def lock_schema(self, connection: Connection) -> None:
+    def lock_schema(self, connection: SqlConnection) -> None:
         self.begin(connection, 30.0)
 
-    def translate(self, error: DBAPIError) -> BusError:
+    def translate(self, error: Exception) -> BusError:
         code = _primary_code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreUnavailable(
@@ -93,12 +93,12 @@ class SqliteDialect(SqlDialect):
                 f"The file of {self.display_url} cannot be opened. Check that its folder exists and may be written."
             )
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            return StoreError(f"The file of {self.display_url} is not an intact SQLite database: {error.orig}.")
+            return StoreError(f"The file of {self.display_url} is not an intact SQLite database: {error}.")
         if code == sqlite3.SQLITE_IOERR:
-            return StoreUnavailable(f"The disk of {self.display_url} reports an error: {error.orig}.")
-        return self.unexpected(error.orig)
+            return StoreUnavailable(f"The disk of {self.display_url} reports an error: {error}.")
+        return self.unexpected(error)
 
-    def inspect(self, connection: Connection) -> Inspection:
+    def inspect(self, connection: SqlConnection) -> Inspection:
         journal = str(setting(connection, "PRAGMA journal_mode"))
         synchronous = _SYNCHRONOUS[setting(connection, "PRAGMA synchronous")]
         size = setting(connection, "PRAGMA page_count") * setting(connection, "PRAGMA page_size")
@@ -137,11 +137,11 @@ def _configure(connection: sqlite3.Connection, _: object) -> None:
                 break
 
 
-def _primary_code(error: DBAPIError) -> int:
-    return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+def _primary_code(error: Exception) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _is_busy(error: DBAPIError) -> bool:
+def _is_busy(error: Exception) -> bool:
     return _primary_code(error) == sqlite3.SQLITE_BUSY
 
 

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, func, insert, inspect, select
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select
 
 from onebus.errors import SchemaTooNew
+from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect
 
 _schema = Table("onebus_schema", MetaData(), Column("version", Integer, primary_key=True, autoincrement=False))
+_newest_version = select(func.coalesce(func.max(_schema.c.version), 0))
+_add_version = insert(_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +31,29 @@ def migrations_of(dialect_name: str) -> tuple[Migration, ...]:
     )
 
 
-def migrate(connection: Connection, dialect: SqlDialect, migrations: tuple[Migration, ...] | None = None) -> None:
+def migrate(connection: SqlConnection, dialect: SqlDialect, migrations: tuple[Migration, ...] | None = None) -> None:
     """Run the steps that the database has not seen. Ten processes may do so at once: one works, nine wait.
 
     Raises:
         SchemaTooNew: the database has seen steps that are not known here.
     """
     steps = migrations_of(dialect.name) if migrations is None else migrations
-    if _version(connection) == steps[-1].version:
+    if _is_at(connection, dialect, steps[-1].version):
         return
-    _end_reading(connection)
     dialect.lock_schema(connection)
     try:
+        connection.command("CREATE TABLE IF NOT EXISTS onebus_schema (version INTEGER NOT NULL PRIMARY KEY)")
         version = _version(connection)
         if version > steps[-1].version:
             raise SchemaTooNew(
                 f"{dialect.display_url} has schema version {version}, but this onebus knows only "
                 f"{steps[-1].version}. Upgrade onebus in every process that uses it."
             )
-        if version == 0:
-            connection.execute(CreateTable(_schema, if_not_exists=True))
         for step in steps:
             if step.version > version:
                 for statement in step.statements:
-                    connection.exec_driver_sql(statement)
-                connection.execute(insert(_schema).values(version=step.version))
+                    connection.command(statement)
+                connection.execute(_add_version, {"version": step.version})
         dialect.commit(connection)
     except BaseException:
         dialect.rollback(connection)
@@ -62,15 +62,16 @@ def migrate(connection: Connection, dialect: SqlDialect, migrations: tuple[Migra
         dialect.unlock_schema(connection)
 
 
-def _version(connection: Connection) -> int:
-    if not inspect(connection).has_table(_schema.name):
-        return 0
-    return int(connection.execute(select(func.coalesce(func.max(_schema.c.version), 0))).scalar_one())
+def _is_at(connection: SqlConnection, dialect: SqlDialect, version: int) -> bool:
+    """Look without a lock, which is all that most starts need; an error means that there is no such table yet."""
+    try:
+        return _version(connection) == version
+    except dialect.driver_errors:
+        return False
 
 
-def _end_reading(connection: Connection) -> None:
-    if connection.in_transaction():
-        connection.rollback()
+def _version(connection: SqlConnection) -> int:
+    return int(connection.execute(_newest_version, {})[0][0])
 
 
 def _statements(script: str) -> tuple[str, ...]:

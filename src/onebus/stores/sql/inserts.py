@@ -1,0 +1,38 @@
+"""Inserts that cope with a row that exists, in the words of each database; each is made once."""
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import bindparam
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.schema import Table
+
+
+@cache
+def insert_if_absent(dialect_name: str, table: Table) -> Insert:
+    """Return an INSERT that does nothing when the row exists."""
+    values: dict[str, Any] = {column.name: bindparam(column.name) for column in table.columns if column.name != "id"}
+    match dialect_name:
+        case "postgresql":
+            return postgresql.insert(table).values(values).on_conflict_do_nothing()
+        case "sqlite":
+            return sqlite.insert(table).values(values).on_conflict_do_nothing()
+        case _:
+            return mysql.insert(table).values(values).on_duplicate_key_update(name=table.c.name)
+
+
+@cache
+def upsert(dialect_name: str, table: Table, column: str) -> Insert:
+    """Return an INSERT that sets `column` when the row exists."""
+    keys = list(table.primary_key.columns)
+    match dialect_name:
+        case "postgresql":
+            insert = postgresql.insert(table)
+            return insert.on_conflict_do_update(index_elements=keys, set_={column: insert.excluded[column]})
+        case "sqlite":
+            replacing = sqlite.insert(table)
+            return replacing.on_conflict_do_update(index_elements=keys, set_={column: replacing.excluded[column]})
+        case _:
+            updating = mysql.insert(table)
+            return updating.on_duplicate_key_update({column: updating.inserted[column]})
