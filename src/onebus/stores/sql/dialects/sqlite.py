@@ -124,7 +124,7 @@ class SqliteDialect(SqlDialect):
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
     deadline = time.monotonic() + 5.0
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY", "cache_size=-16000"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=OFF", "temp_store=MEMORY", "cache_size=-16000"):
         while True:
             try:
                 connection.execute(f"PRAGMA {pragma}")
