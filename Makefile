@@ -35,7 +35,6 @@ check: $(INSTALLED) ## Check format, style, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy examples
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED) servers ## Measure how fast the log is on each store

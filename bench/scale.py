@@ -24,7 +24,11 @@ class Scale:
 
     def own(self, size: int) -> int:
         """Messages of a measurement of ours; fewer when they are large."""
-        return self.of(FULL if size < _HEAVY_BYTES else FULL // 5)
+        return self.of(FULL if size < _HEAVY_BYTES else FULL // 10)
+
+    def peer(self, full: int, size: int, *, at_least: int = 5 * CALL_MESSAGES) -> int:
+        """Messages of a measurement of a peer that sends `full` small ones in a full run."""
+        return self.of(full if size < _HEAVY_BYTES else full // 4, at_least=at_least)
 
     @property
     def is_thorough(self) -> bool:
@@ -38,16 +42,16 @@ class Scale:
 
     @property
     def quiet(self) -> Pace:
-        return Pace("a quiet message", self._scaled(200, at_least=30), pause_seconds=0.02)
+        return Pace("a quiet message", self._scaled(150, at_least=30), pause_seconds=0.02)
 
     @property
     def steady(self) -> Pace:
-        return Pace("1000 messages/s", self._scaled(4000, at_least=500), pause_seconds=0.001)
+        return Pace("1000 messages/s", self._scaled(3000, at_least=500), pause_seconds=0.001)
 
     @property
     def rounds(self) -> int:
         """How often a long and a short log take turns."""
-        return self._scaled(30, at_least=3)
+        return self._scaled(20, at_least=3)
 
     def _scaled(self, full: int, at_least: int) -> int:
         return max(full * self.messages // FULL, at_least)

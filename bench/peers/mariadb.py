@@ -25,13 +25,13 @@ _DELETE: Final = "DELETE FROM bench_queue WHERE id IN %s"
 def peers(place: MariaDbPlace, setting: Setting) -> list[Peer]:
     def queue(full: int, at_once: int) -> float:
         _prepare(place)
-        messages = setting.scale.of(full, at_least=500)
+        messages = setting.scale.peer(full, setting.size)
         producer, consumer = Insert(place.url, messages, setting.size, at_once), Take(place.url, messages, at_once)
         return rate_of_both(*setting.crew.at_once(place.url, producer, consumer))
 
     return [
-        Peer("INSERT one by one, SKIP LOCKED delete one by one", lambda: queue(3_000, 1)),
-        Peer("INSERT of 100 rows, SKIP LOCKED delete of 100", lambda: queue(60_000, 100)),
+        Peer("INSERT one by one, SKIP LOCKED delete one by one", lambda: queue(2_000, 1)),
+        Peer("INSERT of 100 rows, SKIP LOCKED delete of 100", lambda: queue(50_000, 100)),
     ]
 
 

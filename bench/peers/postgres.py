@@ -35,23 +35,23 @@ def peers(place: PostgresPlace, setting: Setting) -> list[Peer]:
 
     def queue(full: int, at_once: int) -> float:
         _prepare(place)
-        messages = scale.of(full, at_least=500)
+        messages = scale.peer(full, size)
         producer, consumer = Insert(place.url, messages, size, at_once), Take(place.url, messages, at_once)
         return rate_of_both(*setting.crew.at_once(place.url, producer, consumer))
 
-    def alone(statement: "Copy | ExecuteMany") -> float:
+    def alone(insert: "type[Copy | ExecuteMany]", full: int) -> float:
         _prepare(place)
-        return setting.crew.alone(statement).rate
+        return setting.crew.alone(insert(place.url, scale.peer(full, size), size)).rate
 
     return [
         Peer(
             "INSERT one by one, SKIP LOCKED delete one by one",
-            lambda: queue(4_000, 1),
+            lambda: queue(2_000, 1),
             targets.POSTGRES_ONE_BY_ONE,
         ),
-        Peer("INSERT unnest of 100, SKIP LOCKED delete of 100", lambda: queue(120_000, 100), targets.POSTGRES_HUNDREDS),
-        Peer("COPY binary of 1000 rows, insert only", lambda: alone(Copy(place.url, scale.of(300_000), size))),
-        Peer("executemany of 1000 rows, insert only", lambda: alone(ExecuteMany(place.url, scale.of(40_000), size))),
+        Peer("INSERT unnest of 100, SKIP LOCKED delete of 100", lambda: queue(80_000, 100), targets.POSTGRES_HUNDREDS),
+        Peer("COPY binary of 1000 rows, insert only", lambda: alone(Copy, 200_000)),
+        Peer("executemany of 1000 rows, insert only", lambda: alone(ExecuteMany, 40_000)),
     ]
 
 

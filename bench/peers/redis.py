@@ -23,11 +23,11 @@ HUNDRED: Final = 100
 STREAM: Final = "bench-peer"
 GROUP: Final = "group"
 BLOCK_MS: Final = 1000
-FULL_MESSAGES: Final = 200_000
+FULL_MESSAGES: Final = 150_000
 
 
 def peers(place: RedisPlace, setting: Setting) -> list[Peer]:
-    messages, size = setting.scale.of(FULL_MESSAGES), setting.size
+    messages, size = setting.scale.peer(FULL_MESSAGES, setting.size), setting.size
 
     def both(producer: Job[Span], consumer: Job[Span]) -> float:
         _prepare(place)
@@ -48,7 +48,7 @@ def peers(place: RedisPlace, setting: Setting) -> list[Peer]:
         ),
         Peer(
             "redis-benchmark -P 100 XADD",
-            lambda: _redis_benchmark(place, setting.scale.of(1_000_000, at_least=100_000), size),
+            lambda: _redis_benchmark(place, setting.scale.peer(1_000_000, size, at_least=100_000), size),
             targets.REDIS_RAW,
         ),
     ]

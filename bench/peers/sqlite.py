@@ -15,7 +15,7 @@ from bench.producers import wall_clock_ms
 from bench.timing import Span, Stopwatch
 from onebus.log.batch import Entry, encode
 
-FULL_SINGLE: Final = 4_000
+FULL_SINGLE: Final = 2_000
 
 
 def peers(place: SqlitePlace, setting: Setting, batch_messages: Callable[[], int]) -> list[Peer]:
@@ -29,7 +29,7 @@ def peers(place: SqlitePlace, setting: Setting, batch_messages: Callable[[], int
     def single() -> float:
         return setting.crew.alone(InsertOnes(str(place.new_file()), single_messages, setting.size)).rate
 
-    single_messages = setting.scale.of(FULL_SINGLE)
+    single_messages = setting.scale.peer(FULL_SINGLE, setting.size)
     return [
         Peer("plain sqlite3, the same record batches, a commit each", batched, targets.SQLITE_RAW),
         Peer("plain sqlite3, INSERT and commit one by one", single, targets.SQLITE_ONE_BY_ONE),

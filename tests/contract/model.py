@@ -65,11 +65,12 @@ class ModelLog:
 
     def held_by(self, lease: Lease) -> tuple[list[int], list[int]]:
         """Return which ids of a lease are still held by it, and which are lost."""
-        held, lost = [], []
+        held: list[int] = []
+        lost: list[int] = []
         for id_ in range(lease.first, lease.last + 1):
             message = self.messages.get(id_)
             is_held = message is not None and not message.is_done and message.fence == lease.fence
-            (held if is_held and lease.fence else lost).append(id_)
+            (held if is_held else lost).append(id_)
         return held, lost
 
     def settle(self, ids: Iterable[int]) -> None:

@@ -84,7 +84,7 @@ async def test_a_follower_sees_what_was_there_and_what_comes(store: Store, other
         await store.append(log, batch_of("new"))
 
         assert texts_of(await waiting, after=1) == ["new"]
-    await slices.aclose()  # type: ignore[attr-defined]
+    await slices.aclose()
 
 
 async def test_a_claimant_waits_for_messages_and_settles_them(store: Store, other_store: Store, log: str) -> None:

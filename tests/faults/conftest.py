@@ -1,15 +1,17 @@
 """Faults are tried on every store that outlives a process, each with a server of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.conftest import running
-from tests.services import MariaDbServer, PostgresServer, RedisServer, Server
+from tests.services import MariaDbServer, PostgresServer, RedisServer
 
-SERVERS = {
+AnyServer = RedisServer | PostgresServer | MariaDbServer
+
+SERVERS: dict[str, Callable[[], AnyServer]] = {
     "redis": lambda: RedisServer(append_only=True),
     "postgres": PostgresServer,
     "mariadb": MariaDbServer,
@@ -17,9 +19,10 @@ SERVERS = {
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in SERVERS])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest) -> Iterator[AnyServer]:
     """A server that the test may stop, kill and freeze."""
-    with running(SERVERS[request.param]()) as server:
+    server = SERVERS[request.param]()
+    with running(server):
         yield server
 
 

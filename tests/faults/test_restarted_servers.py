@@ -6,17 +6,17 @@ from onebus.errors import StoreUnavailable
 from onebus.stores import create_store
 from onebus.stores.base import StoreOptions
 from tests.eventually import eventually
+from tests.faults.conftest import AnyServer
 from tests.faults.program import Program, running_program
 from tests.faults.test_killed_processes import all_texts, whole_batches
 from tests.messages import batch_of, numbered
-from tests.services import Server
 
 
 def claimed(consumer: Program) -> set[int]:
     return {int(id_) for line in consumer.lines if line[0] == "claimed" for id_ in line[1:]}
 
 
-async def test_a_restart_in_mid_stream_loses_nothing_that_was_acknowledged(server: Server, log: str) -> None:
+async def test_a_restart_in_mid_stream_loses_nothing_that_was_acknowledged(server: AnyServer, log: str) -> None:
     channel = f"{log}|/channel"
     async with (
         running_program("append_for_ever", server.url, log) as writer,
@@ -52,7 +52,7 @@ async def test_a_restart_in_mid_stream_loses_nothing_that_was_acknowledged(serve
     assert claimed(consumer) == set(range(1, last_id + 1))
 
 
-async def test_an_idle_store_survives_a_restart_of_its_server(server: Server, log: str) -> None:
+async def test_an_idle_store_survives_a_restart_of_its_server(server: AnyServer, log: str) -> None:
     async with create_store(server.url) as store:
         await store.append(log, numbered(1))
         async with store.watch(log) as watch:
@@ -69,7 +69,7 @@ async def test_an_idle_store_survives_a_restart_of_its_server(server: Server, lo
             assert await watch.wait(10)
 
 
-async def test_the_store_tells_when_it_goes_and_when_it_comes_back(server: Server, log: str) -> None:
+async def test_the_store_tells_when_it_goes_and_when_it_comes_back(server: AnyServer, log: str) -> None:
     async with create_store(server.url, StoreOptions(deadline_seconds=1)) as store:
         changes: list[bool] = []
         store.health.on_change(changes.append)
@@ -96,7 +96,7 @@ async def test_the_store_tells_when_it_goes_and_when_it_comes_back(server: Serve
             assert changes == [False, True]
 
 
-async def test_a_call_waits_for_an_absent_server_up_to_its_deadline(server: Server, log: str) -> None:
+async def test_a_call_waits_for_an_absent_server_up_to_its_deadline(server: AnyServer, log: str) -> None:
     async with create_store(server.url, StoreOptions(deadline_seconds=0.5)) as store:
         await asyncio.to_thread(server.stop)
         loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ async def test_a_call_waits_for_an_absent_server_up_to_its_deadline(server: Serv
             assert loop.time() - called < 1.0
 
 
-async def test_a_frozen_server_costs_a_call_its_deadline_and_no_more(server: Server, log: str) -> None:
+async def test_a_frozen_server_costs_a_call_its_deadline_and_no_more(server: AnyServer, log: str) -> None:
     async with create_store(server.url, StoreOptions(deadline_seconds=1)) as store:
         await store.append(log, numbered(1))
         server.freeze()

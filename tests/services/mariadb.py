@@ -67,4 +67,6 @@ class MariaDbServer(Server):
         account = ["--user=root"] if os.geteuid() == 0 else []
         # Debian configures this too; the built-in default is latin1.
         text = ["--character-set-server=utf8mb4"]
-        return [program, "--no-defaults", f"--datadir={self._data}", *sizes, *text, *account]
+        # Servers that start at the same time would sweep each other's files from a common folder.
+        folders = [f"--datadir={self._data}", f"--tmpdir={self.folder}"]
+        return [program, "--no-defaults", *folders, *sizes, *text, *account]

@@ -595,7 +595,7 @@ class Store(ABC):
         reason = f": {self.health.reason}" if self.health.reason else ""
         return StoreUnavailable(
             f"The store {self.url} did not answer within {self.options.deadline_seconds} s{reason}. "
-            "Check that it runs and can be reached; `onebus doctor` tells more."
+            "Check that it runs and can be reached."
         )
 
 

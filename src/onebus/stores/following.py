@@ -5,7 +5,7 @@ hint, and go on by themselves when the store has been away.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -17,7 +17,7 @@ from onebus.stores.switchboard import Watch
 SAFETY_POLL_SECONDS: Final = 1.0
 
 
-async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> AsyncIterator[Slice]:
+async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> AsyncGenerator[Slice]:
     """Yield what a log holds after id `after`, and then what is appended to it, for ever.
 
     The first batch of a slice may begin at or before the ids already seen. A slice whose ``first_id`` is

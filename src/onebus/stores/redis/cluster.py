@@ -17,13 +17,12 @@ from onebus.stores.redis.connection import (
     Argument,
     Connections,
     Node,
-    Wide,
     connected,
     connection_settings,
 )
 
 
-class FreshConnection(Wide, Connection):
+class FreshConnection(Connection):
     """Connects anew before it sends if the server has closed it meanwhile, as a pool would do outside a cluster."""
 
     async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:

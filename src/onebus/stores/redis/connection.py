@@ -16,7 +16,6 @@ from onebus.stores.redis.failures import translate
 from onebus.stores.redis.scripts import Script
 
 MAX_CONNECTIONS: Final = 16
-READ_BYTES: Final = 1024 * 1024
 SCAN_COUNT: Final = 1000
 
 Argument: TypeAlias = bytes | str | int | float
@@ -26,13 +25,6 @@ Node: TypeAlias = Callable[..., Awaitable[Any]]
 T = TypeVar("T")
 
 DRIVER_ERRORS: Final = (RedisError, RedisClusterException, OSError)
-
-
-class Wide:
-    """Lets a connection take in a large answer in few steps: asyncio would stop at 64 KiB each time."""
-
-    def _connection_arguments(self) -> dict[str, Any]:
-        return {**super()._connection_arguments(), "limit": READ_BYTES}  # type: ignore[misc]
 
 
 class Connections(ABC):
@@ -152,7 +144,6 @@ def connection_settings(address: Address, login: Login, connect_seconds: float) 
         "password": login.password,
         "socket_timeout": None,
         "socket_connect_timeout": connect_seconds,
-        "socket_read_size": READ_BYTES,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "driver_info": None,

@@ -19,7 +19,6 @@ from onebus.stores.redis.connection import (
     Argument,
     Connections,
     Node,
-    Wide,
     connected,
     connection_settings,
 )
@@ -27,22 +26,6 @@ from onebus.stores.redis.scripts import PROBE
 
 SENTINEL_SECONDS: Final = 1.0
 """How long a sentinel may take before another one is asked."""
-
-
-class WideConnection(Wide, Connection):
-    pass
-
-
-class WideSSLConnection(Wide, SSLConnection):
-    pass
-
-
-class WideSentinelConnection(Wide, SentinelManagedConnection):
-    pass
-
-
-class WideSentinelSSLConnection(Wide, SentinelManagedSSLConnection):
-    pass
 
 
 class ServerConnections(Connections):
@@ -62,7 +45,7 @@ class ServerConnections(Connections):
     def _make_pool(self, address: Address, connect_seconds: float) -> ConnectionPool:
         host, port = address.hosts[0]
         return ConnectionPool(
-            connection_class=WideSSLConnection if address.uses_tls else WideConnection,
+            connection_class=SSLConnection if address.uses_tls else Connection,
             host=host,
             port=port,
             db=address.database,
@@ -136,7 +119,7 @@ class SentinelConnections(ServerConnections):
         return SentinelConnectionPool(  # type: ignore[no-untyped-call]
             address.service,
             self._sentinel,
-            connection_class=WideSentinelSSLConnection if address.uses_tls else WideSentinelConnection,
+            connection_class=SentinelManagedSSLConnection if address.uses_tls else SentinelManagedConnection,
             db=address.database,
             max_connections=MAX_CONNECTIONS,
             **connection_settings(address, address.login, connect_seconds),

@@ -36,7 +36,7 @@ from onebus.stores.sql.dialects.postgresql import PostgresqlDialect
 from onebus.stores.sql.dialects.sqlite import SqliteDialect
 from onebus.stores.sql.migrations import migrate
 from onebus.stores.sql.transaction import Lookups, Transaction
-from onebus.stores.sql.workers import Workers
+from onebus.stores.sql.workers import Workers, in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,8 @@ class SqlStore(Store):
             parsed = make_url(url)
         except (ArgumentError, ValueError):
             raise InvalidUrl("The store URL cannot be read. Write scheme://user:password@host:port/database.") from None
-        self._dialect = _DIALECTS[parsed.drivername.partition("+")[0]](parsed)
+        deadline_seconds = (options or StoreOptions()).deadline_seconds
+        self._dialect = _DIALECTS[parsed.drivername.partition("+")[0]](parsed, deadline_seconds)
         super().__init__(self._dialect.display_url, options)
         self._client = uuid4().hex[:16]
         clock = self.options.clock
@@ -83,7 +84,7 @@ class SqlStore(Store):
 
     async def _open(self) -> None:
         database = Database(self._dialect.create_engine())
-        await asyncio.get_running_loop().run_in_executor(None, self._migrate, database)
+        await in_thread(lambda: self._migrate(database))
         bell = self._dialect.create_bell(self._client)
         link = self._link = _Link(
             database,

@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from onebus.errors import BusError, StoreClosed, StoreUnavailable
@@ -27,6 +28,22 @@ LONGEST_WAIT_SECONDS: Final = 30.0
 
 MAX_CONFLICTS: Final = 20
 """How often a transaction that lost against another one is run again."""
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run a function in a thread of its own, which nobody has to wait for when the program ends."""
+    loop = asyncio.get_running_loop()
+    job = Job(lambda _: function(), loop.create_future())
+
+    def run() -> None:
+        try:
+            job.result = function()
+        except BaseException as error:
+            job.error = error
+        _tell(loop, [job])
+
+    threading.Thread(target=run, name="onebus-once", daemon=True).start()
+    return await job.done  # type: ignore[no-any-return]
 
 
 class Job:
@@ -96,7 +113,7 @@ class Workers:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            await self._loop.run_in_executor(None, thread.join, LONGEST_WAIT_SECONDS)
+            await in_thread(partial(thread.join, LONGEST_WAIT_SECONDS))
         self._threads.clear()
 
     def _work(self) -> None:
@@ -108,7 +125,7 @@ class Workers:
                 connection = None
             generation = self._generation
             connection = self._run_all(jobs, connection)
-            self._tell(jobs)
+            _tell(self._loop, jobs)
         if connection is not None:
             connection.close()
 
@@ -206,14 +223,15 @@ class Workers:
             return None
         return connection
 
-    def _tell(self, jobs: Sequence[Job]) -> None:
-        def finish() -> None:
-            for job in jobs:
-                job.finish()
 
-        # The loop is closed when a program ends without closing its store: nobody is left to be told.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(finish)
+def _tell(loop: asyncio.AbstractEventLoop, jobs: Sequence[Job]) -> None:
+    def finish() -> None:
+        for job in jobs:
+            job.finish()
+
+    # The loop is closed when a program ends without closing its store: nobody is left to be told.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(finish)
 
 
 def _run(job: Job, transaction: Transaction) -> None:

@@ -16,8 +16,9 @@ _notify = select(func.pg_notify(CHANNEL, bindparam("log_name")))
 
 
 class NotifyBell(Bell):
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, patience_seconds: int) -> None:
         self._url = url
+        self._patience_seconds = patience_seconds
         self._connection: psycopg.AsyncConnection | None = None
         self._hearing: asyncio.Task[None] | None = None
 
@@ -25,7 +26,10 @@ class NotifyBell(Bell):
         await self.close()
         try:
             self._connection = await psycopg.AsyncConnection.connect(
-                self._url.render_as_string(hide_password=False), autocommit=True, connect_timeout=5
+                self._url.render_as_string(hide_password=False),
+                autocommit=True,
+                connect_timeout=self._patience_seconds,
+                tcp_user_timeout=self._patience_seconds * 1000,
             )
             await self._connection.execute(f"LISTEN {CHANNEL}")
         except psycopg.OperationalError as error:

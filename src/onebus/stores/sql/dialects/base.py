@@ -1,5 +1,6 @@
 """What differs between databases, and nothing else."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -25,8 +26,10 @@ class SqlDialect(ABC):
     transactions_per_commit: ClassVar[int] = 1
     """How many waiting transactions are committed together, at most."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, deadline_seconds: float = 10.0) -> None:
         self.url = url
+        self.patience_seconds = max(2, math.ceil(deadline_seconds))
+        """How long the driver waits for the server, where it can be told."""
 
     @property
     @abstractmethod
@@ -89,7 +92,8 @@ class SqlDialect(ABC):
 
     @property
     def display_url(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        # A query may hold a password as well.
+        return self.url.set(query={}).render_as_string(hide_password=True)
 
 
 def setting(connection: SqlConnection, statement: str) -> Any:

@@ -12,6 +12,7 @@ from onebus.stores.sql.bells.udp import UdpBell
 from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect, setting
 
+LOCK_WAIT_SECONDS = 5
 SCHEMA_LOCK = "onebus-schema"
 SCHEMA_LOCK_SECONDS = 30
 
@@ -43,7 +44,11 @@ class MysqlDialect(SqlDialect):
             self.url.set(drivername="mysql+pymysql").update_query_dict({"charset": "utf8mb4"}),
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT",
-            connect_args={"connect_timeout": 5, "read_timeout": 60, "write_timeout": 60},
+            connect_args={
+                "connect_timeout": self.patience_seconds,
+                "read_timeout": self.patience_seconds + LOCK_WAIT_SECONDS,
+                "write_timeout": self.patience_seconds,
+            },
         )
         event.listen(engine, "connect", _configure)
         return engine
@@ -119,7 +124,7 @@ class MysqlDialect(SqlDialect):
 def _configure(connection: Any, _: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        cursor.execute("SET SESSION innodb_lock_wait_timeout = 5")
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}")
 
 
 def _code(error: Exception) -> int:

@@ -48,7 +48,8 @@ class PostgresqlDialect(SqlDialect):
             isolation_level="AUTOCOMMIT",
             connect_args={
                 "cursor_factory": BinaryCursor,
-                "connect_timeout": 5,
+                "connect_timeout": self.patience_seconds,
+                "tcp_user_timeout": self.patience_seconds * 1000,
                 "application_name": f"onebus {os.getpid()}",
             },
         )
@@ -65,7 +66,7 @@ class PostgresqlDialect(SqlDialect):
     def create_bell(self, client: str) -> Bell:
         from onebus.stores.sql.bells.notify import NotifyBell
 
-        return NotifyBell(self.url.set(drivername="postgresql"))
+        return NotifyBell(self.url.set(drivername="postgresql"), self.patience_seconds)
 
     def is_conflict(self, error: Exception) -> bool:
         return _sql_state(error) in ("40001", "40P01")

@@ -16,6 +16,14 @@ from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect, setting
 
 BUSY_PAUSE_SECONDS: Final = 0.0005
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    # Some distributions overwrite what is deleted with zeros, which doubles what a queue writes.
+    "secure_delete=OFF",
+    "temp_store=MEMORY",
+    "cache_size=-16000",
+)
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
@@ -27,8 +35,8 @@ class SqliteDialect(SqlDialect):
     readers = 2
     transactions_per_commit = 256
 
-    def __init__(self, url: URL) -> None:
-        super().__init__(url)
+    def __init__(self, url: URL, deadline_seconds: float = 10.0) -> None:
+        super().__init__(url, deadline_seconds)
         if not url.database or url.database == ":memory:":
             raise InvalidUrl("An SQLite store needs a file, for example sqlite:///bus.db. In memory: memory://")
         self._path = Path(url.database)
@@ -124,7 +132,7 @@ class SqliteDialect(SqlDialect):
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
     deadline = time.monotonic() + 5.0
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=OFF", "temp_store=MEMORY", "cache_size=-16000"):
+    for pragma in _PRAGMAS:
         while True:
             try:
                 connection.execute(f"PRAGMA {pragma}")
