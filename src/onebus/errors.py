@@ -103,6 +103,8 @@ class StoreUnavailable(StoreError):
 
     code = "store_unavailable"
     retryable = True
+    was_sent = True
+    """False when it is certain that the call never reached the store."""
 
 
 class StoreClosed(StoreError):

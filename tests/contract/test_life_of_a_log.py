@@ -174,6 +174,17 @@ async def test_trimmed_messages_are_gone_for_claims_whoever_holds_them(store: St
     assert claimed_ids(await store.claim(log, limit=9)) == [5, 6]
 
 
+async def test_a_cut_batch_whose_visible_messages_are_done_is_deleted(store: Store, log: str) -> None:
+    await store.append(log, numbered(4))
+    await store.append(log, numbered(1, start=5))
+    (lease,) = (await store.claim(log, limit=4, lease_seconds=30)).leases
+    await store.settle(log, [lease.part(3, 4)])
+
+    await store.trim(log, Retention(max_count=3))
+
+    assert [batch.first_id for batch in (await store.read(log, after=0)).batches] == [5]
+
+
 async def test_an_append_trims_in_the_same_step(store: Store, log: str) -> None:
     site = f"{log}|"
     for number in range(5):

@@ -202,7 +202,7 @@ class Store(ABC):
         """Where the store is, without its password."""
         self.options = options or StoreOptions()
         self.switchboard = Switchboard()
-        self.health = Health(self._probe)
+        self.health = Health(self._probe, self.options.deadline_seconds)
         self._is_open = False
 
     # Life
@@ -563,10 +563,12 @@ class Store(ABC):
                         return await operation()
                     except StoreUnavailable as error:
                         self.health.went_offline(error)
-                        if not repeatable:
+                        if error.was_sent and not repeatable:
                             raise
         except TimeoutError as error:
-            raise self._timed_out() from error
+            unavailable = self._timed_out()
+            self.health.went_offline(unavailable)
+            raise unavailable from error
 
     async def _change(
         self,

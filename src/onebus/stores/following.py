@@ -4,6 +4,7 @@ Both loops sleep until the store wakes them, look once in a while by themselves 
 hint, and go on by themselves when the store has been away.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +16,8 @@ from onebus.stores.base import Claim, Slice, Store
 from onebus.stores.switchboard import Watch
 
 SAFETY_POLL_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 0.05
+"""A store that is away makes its callers wait by itself; this is for one that is there and refuses."""
 
 
 async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> AsyncGenerator[Slice]:
@@ -28,6 +31,7 @@ async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> 
             try:
                 found = await store.read(log, after=after, limit=limit)
             except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
             if not found.batches:
                 await watch.wait(SAFETY_POLL_SECONDS)
@@ -61,6 +65,7 @@ class Claimant:
                     settle=done,
                 )
             except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
             for _ in done:
                 self._done.popleft()

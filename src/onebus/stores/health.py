@@ -19,8 +19,9 @@ Listener = Callable[[bool], None]
 class Health:
     """Knows if a store is online, tells listeners when that changes, and probes while it is not."""
 
-    def __init__(self, probe: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, probe: Callable[[], Awaitable[None]], deadline_seconds: float) -> None:
         self._probe = probe
+        self._deadline_seconds = deadline_seconds
         self._online = asyncio.Event()
         self._listeners: list[Listener] = []
         self._reconnecting: asyncio.Task[None] | None = None
@@ -71,9 +72,12 @@ class Health:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             try:
-                await self._probe()
+                async with asyncio.timeout(self._deadline_seconds):
+                    await self._probe()
             except BusError as error:
                 self.reason = str(error)
+            except TimeoutError:
+                continue
             except Exception as error:
                 _log.exception("probing a store failed in an unexpected way")
                 self.reason = repr(error)

@@ -224,6 +224,8 @@ class MemoryLog:
             if batch.last_id >= first_id:
                 break
             self._remove(batch)
+        # What is left of the batch that was cut may all be done by now.
+        self.discard([Hold(first_id, first_id, NO_FENCE, FREE, attempts=0)])
 
     def stat(self, now_ms: int) -> LogStat:
         free = sum(hold.count for hold in self.holds if hold.due_ms <= now_ms)

@@ -313,6 +313,8 @@ class SqlLog:
         row.head = max(row.head, first_id)
         self._holds.forget_before(first_id)
         self._delete_batches(0, first_id - 1)
+        # What is left of the batch that was cut may all be done by now.
+        self._discard([Hold(first_id, first_id, NO_FENCE, FREE, attempts=0)])
 
     def _save(self, *columns: str) -> None:
         values = {f"new_{column}": getattr(self._row, column) for column in columns}

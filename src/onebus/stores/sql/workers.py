@@ -162,8 +162,11 @@ class Workers:
     def _attempt(self, jobs: Sequence[Job], connection: SqlConnection | None) -> SqlConnection | None:
         for _ in range(MAX_CONFLICTS):
             try:
-                connection = connection or self._database.connect()
+                connection = connection or self._connect()
                 self._run_together(jobs, connection)
+            except BusError as error:
+                _set_error(jobs, error)
+                break
             except self._driver_errors as error:
                 _set_error(jobs, error)
                 if connection is not None:
@@ -179,6 +182,15 @@ class Workers:
             else:
                 break
         return connection
+
+    def _connect(self) -> SqlConnection:
+        try:
+            return self._database.connect()
+        except self._driver_errors as error:
+            translated = self._dialect.translate(error)
+            if isinstance(translated, StoreUnavailable):
+                translated.was_sent = False
+            raise translated from error
 
     def _run_together(self, jobs: Sequence[Job], connection: SqlConnection) -> None:
         transaction = Transaction(connection, self._lookups)
