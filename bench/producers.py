@@ -9,7 +9,7 @@ from itertools import repeat
 from bench.messages import payloads
 from bench.processes import Gate
 from bench.timing import Span, Stopwatch
-from onebus.log.batch import Entry, count_of
+from onebus.log.batch import count_of
 from onebus.log.writer import AppendBatch, LogWriter, WriterLimits
 from onebus.stores import create_store
 from onebus.stores.base import Store
@@ -44,7 +44,7 @@ class Append:
 
     async def _call_again(self, writer: LogWriter, calls: Iterator[list[bytes]]) -> None:
         for values in calls:
-            await writer.append_many(self.log, [Entry(value) for value in values])
+            await writer.append_values(self.log, values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onebus.errors import CorruptBatch, PayloadTooLarge
 from onebus.log import batch as batch_module
-from onebus.log.batch import BinaryColumn, Entry, Kind, count_of, decode, encode
+from onebus.log.batch import BinaryColumn, Entry, Kind, count_of, decode, encode, encode_values
 
 entries = st.builds(
     Entry,
@@ -38,6 +38,13 @@ def test_what_is_encoded_comes_back_as_it_was(messages: list[Entry], compress: b
     assert decode(blob).entries() == expected
     assert decode(blob).payloads() == [message.value for message in messages]
     assert count_of(blob) == len(messages)
+
+
+@given(st.lists(st.binary(max_size=100), min_size=1), st.sampled_from(Kind), st.booleans())
+def test_plain_values_are_encoded_like_entries(values: list[bytes], kind: Kind, compress: bool) -> None:
+    blob = encode_values(values, kind=kind, now_ms=5, compress=compress)
+
+    assert blob == encode([Entry(value, kind) for value in values], now_ms=5, compress=compress)
 
 
 @given(batches, st.booleans(), st.data())

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from onebus.errors import PayloadTooLarge, StoreClosed, StoreUnavailable
-from onebus.log.batch import Entry, decode
+from onebus.log.batch import Entry, Kind, decode
 from onebus.log.writer import LogWriter, WriterLimits
 
 Append = Callable[[str, bytes], Awaitable[int]]
@@ -15,12 +15,14 @@ class SlowLog:
 
     def __init__(self) -> None:
         self.batches: list[tuple[str, list[bytes]]] = []
+        self.kinds: list[list[Kind]] = []
         self.permits = asyncio.Semaphore(0)
         self.failure: Exception | None = None
         self._last_ids: dict[str, int] = {}
 
     async def append(self, log: str, blob: bytes) -> int:
         payloads = decode(blob).payloads()
+        kinds = [entry.kind for entry in decode(blob).entries()]
         await self.permits.acquire()
         if self.failure is not None:
             failure, self.failure = self.failure, None
@@ -28,6 +30,7 @@ class SlowLog:
         first_id = self._last_ids.get(log, 0) + 1
         self._last_ids[log] = first_id + len(payloads) - 1
         self.batches.append((log, payloads))
+        self.kinds.append(kinds)
         return first_id
 
     def let(self, batches: int) -> None:
@@ -117,7 +120,7 @@ async def test_a_failed_batch_fails_exactly_its_own_callers(slow: SlowLog) -> No
     assert slow.batches == [("log", [b"c"])]
 
 
-async def test_a_caller_cancelled_before_its_batch_leaves_is_not_stored(slow: SlowLog) -> None:
+async def test_a_caller_cancelled_while_its_batch_is_open_is_not_stored(slow: SlowLog) -> None:
     writer = writer_to(slow)
     first = start(writer, b"a")
     await turn()
@@ -151,6 +154,30 @@ async def test_many_messages_of_one_call_get_ascending_ids_over_several_batches(
 
     assert ids == list(range(1, 11))
     assert await writer.append_many("log", []) == []
+
+
+async def test_plain_values_and_entries_share_a_batch_and_keep_their_kinds(slow: SlowLog) -> None:
+    slow.let(3)
+    writer = writer_to(slow)
+
+    first, second, third = await asyncio.gather(
+        writer.append_values("log", [b"1", b"2"], kind=Kind.JSON),
+        writer.append("log", Entry(b"three", Kind.TEXT)),
+        writer.append_values("log", [b"4"]),
+    )
+
+    assert (first, second, third) == ([1, 2], 3, [4])
+    assert slow.batches == [("log", [b"1", b"2", b"three", b"4"])]
+    assert slow.kinds == [[Kind.JSON, Kind.JSON, Kind.TEXT, Kind.BYTES]]
+
+
+async def test_plain_values_over_the_limit_are_refused(slow: SlowLog) -> None:
+    writer = writer_to(slow, WriterLimits(max_message_bytes=10))
+
+    with pytest.raises(PayloadTooLarge):
+        await writer.append_values("log", [b"fine", bytes(11)])
+
+    assert slow.batches == []
 
 
 async def test_a_message_over_the_limit_is_refused_and_nothing_of_its_call_is_stored(slow: SlowLog) -> None:
@@ -188,4 +215,3 @@ async def test_an_idle_writer_holds_nothing(slow: SlowLog) -> None:
     await turn()
 
     assert not writer._lanes
-    assert not writer._waiting

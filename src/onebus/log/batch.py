@@ -145,6 +145,13 @@ class Batch(msgspec.Struct, frozen=True):
         ]
 
 
+def encode_values(values: Sequence[bytes], *, kind: Kind, now_ms: int, compress: bool = False) -> bytes:
+    """Return messages that are nothing but values of one kind as one blob, without looking at each of them."""
+    if not values:
+        raise ValueError("a batch holds at least one message")
+    return _seal(_Flags(0), len(values), kind, now_ms, _binary_column(values), compress=compress)
+
+
 def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> bytes:
     """Return the entries as one blob; those without a time get `now_ms`.
 
@@ -154,8 +161,7 @@ def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> 
     if not entries:
         raise ValueError("a batch holds at least one message")
     flags = _Flags(0)
-    values = [entry.value for entry in entries]
-    parts = _binary_column(values)
+    parts = _binary_column([entry.value for entry in entries])
 
     keys = [entry.key for entry in entries]
     if keys.count(None) != len(keys):
@@ -178,15 +184,7 @@ def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> 
         flags |= _Flags.KINDS
         parts.append(bytes(kinds))
 
-    body = _aligned(parts)
-    body_bytes = len(body)
-    if compress:
-        packed = zstd.compress(body)
-        if len(packed) < body_bytes:
-            flags |= _Flags.ZSTD
-            body = packed
-    head = _HEADER.pack(MAGIC, VERSION, flags, len(values), body_bytes, kinds[0], base_ms, 0, 0)[:_CRC_AT]
-    return b"".join((head, crc32(body, crc32(head)).to_bytes(4, "little"), body))
+    return _seal(flags, len(entries), kinds[0], base_ms, parts, compress=compress)
 
 
 def count_of(blob: bytes) -> int:
@@ -294,6 +292,18 @@ def _nullable_column(cells: Sequence[bytes | None]) -> list[_Part]:
     bits = sum(1 << index for index, cell in enumerate(cells) if cell is not None)
     validity = bits.to_bytes((len(cells) + 7) // 8, "little")
     return [validity, *_binary_column([b"" if cell is None else cell for cell in cells])]
+
+
+def _seal(flags: _Flags, count: int, kind: Kind, time_ms: int, parts: "Sequence[_Part]", *, compress: bool) -> bytes:
+    body = _aligned(parts)
+    body_bytes = len(body)
+    if compress:
+        packed = zstd.compress(body)
+        if len(packed) < body_bytes:
+            flags |= _Flags.ZSTD
+            body = packed
+    head = _HEADER.pack(MAGIC, VERSION, flags, count, body_bytes, kind, time_ms, 0, 0)[:_CRC_AT]
+    return b"".join((head, crc32(body, crc32(head)).to_bytes(4, "little"), body))
 
 
 def _aligned(parts: Sequence[_Part]) -> bytes:

@@ -8,10 +8,12 @@ pays one round trip for all that happened during the last one: group commit, for
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import cast
 
 from onebus.errors import PayloadTooLarge, StoreClosed
-from onebus.log.batch import Entry, encode
+from onebus.log.batch import Entry, Kind, encode, encode_values
 
 AppendBatch = Callable[[str, bytes], Awaitable[int]]
 """Stores a batch in a log and returns the id of its first message."""
@@ -30,9 +32,48 @@ class WriterLimits:
 class _Call:
     """Messages of one caller that must go into one batch, and the future that gets their first id."""
 
-    entries: Sequence[Entry]
+    messages: Sequence[Entry] | Sequence[bytes]
+    kind: Kind | None
+    """The kind of all messages when they are nothing but values; None when they are entries."""
     size: int
     stored: asyncio.Future[int]
+
+    def entries(self) -> Sequence[Entry]:
+        if self.kind is None:
+            return cast("Sequence[Entry]", self.messages)
+        return [Entry(value, self.kind) for value in cast("Sequence[bytes]", self.messages)]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Calls that leave together, encoded."""
+
+    calls: Sequence[_Call]
+    blob: bytes
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What is on its way to one log, in order."""
+
+    waiting: deque[_Call] = field(default_factory=deque)
+    count: int = 0
+    size: int = 0
+    """Messages and bytes that wait."""
+    prepared: _Batch | None = None
+    """A full batch, encoded while the one before it is on its way, so that it can leave at once."""
+    draining: asyncio.Task[None] | None = None
+
+    def add(self, call: _Call) -> None:
+        self.waiting.append(call)
+        self.count += len(call.messages)
+        self.size += call.size
+
+    def take(self) -> _Call:
+        call = self.waiting.popleft()
+        self.count -= len(call.messages)
+        self.size -= call.size
+        return call
 
 
 class LogWriter:
@@ -54,28 +95,52 @@ class LogWriter:
         self._clock = clock
         self._limits = limits or WriterLimits()
         self._compress = compress
-        self._waiting: dict[str, deque[_Call]] = {}
-        self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._lanes: dict[str, _Lane] = {}
         self._closed = False
 
     async def append(self, log: str, entry: Entry) -> int:
         """Append one message and return its id.
 
-        Cancellation: the message is not stored if its batch has not left yet; otherwise it may be.
+        Cancellation: the message is not stored if its batch is still open; otherwise it may be.
 
         Raises:
             PayloadTooLarge: the message exceeds the limit; nothing is stored.
             StoreError: the batch that held the message failed; only its own callers hear of that.
         """
-        return await self._enqueue(log, (entry,), self._checked_size(entry))
+        (size,) = self._checked([_size(entry)])
+        return await self._enqueue(log, (entry,), None, size)
 
     async def append_many(self, log: str, entries: Sequence[Entry]) -> list[int]:
         """Append messages and return their ids: ascending, and dense within each batch that the list fills.
 
         Cancellation and errors are those of `append`; what did not leave before one of them is not stored.
         """
-        chunks = list(self._chunks(entries))
-        futures = [self._enqueue(log, chunk, size) for chunk, size in chunks]
+        return await self._append_chunks(log, entries, None, self._checked([_size(entry) for entry in entries]))
+
+    async def append_values(self, log: str, values: Sequence[bytes], *, kind: Kind = Kind.BYTES) -> list[int]:
+        """Append messages that are nothing but values: the fastest way, at a fraction of the cost of entries."""
+        return await self._append_chunks(log, values, kind, self._checked(list(map(len, values))))
+
+    async def close(self) -> None:
+        """Refuse new messages and return when those already accepted are stored or have failed."""
+        self._closed = True
+        while draining := [lane.draining for lane in self._lanes.values() if lane.draining is not None]:
+            await asyncio.wait(draining)
+
+    def _checked(self, sizes: list[int]) -> list[int]:
+        largest = max(sizes, default=0)
+        if largest > self._limits.max_message_bytes:
+            raise PayloadTooLarge(
+                f"A message of {largest} bytes exceeds the limit of {self._limits.max_message_bytes}; "
+                "send less, or raise max_message_bytes."
+            )
+        return sizes
+
+    async def _append_chunks(
+        self, log: str, messages: Sequence[Entry] | Sequence[bytes], kind: Kind | None, sizes: Sequence[int]
+    ) -> list[int]:
+        chunks = list(self._chunks(messages, sizes))
+        futures = [self._enqueue(log, chunk, kind, size) for chunk, size in chunks]
         ids: list[int] = []
         try:
             for future, (chunk, _) in zip(futures, chunks, strict=True):
@@ -86,85 +151,94 @@ class LogWriter:
                 future.cancel()
         return ids
 
-    async def close(self) -> None:
-        """Refuse new messages and return when those already accepted are stored or have failed."""
-        self._closed = True
-        while self._lanes:
-            await asyncio.wait(self._lanes.values())
-
-    def _checked_size(self, entry: Entry) -> int:
-        size = len(entry.value)
-        if entry.key is not None:
-            size += len(entry.key)
-        if entry.headers:
-            size += sum(len(name) + len(text) for name, text in entry.headers.items())
-        if size > self._limits.max_message_bytes:
-            raise PayloadTooLarge(
-                f"A message of {size} bytes exceeds the limit of {self._limits.max_message_bytes}; "
-                "send less, or raise max_message_bytes."
-            )
-        return size
-
-    def _chunks(self, entries: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], int]]:
-        sizes = [self._checked_size(entry) for entry in entries]
+    def _chunks(
+        self, messages: Sequence[Entry] | Sequence[bytes], sizes: Sequence[int]
+    ) -> Iterator[tuple[Sequence[Entry] | Sequence[bytes], int]]:
+        total = sum(sizes)
+        if messages and self._fits(len(messages), total):
+            yield messages, total
+            return
         start, total = 0, 0
         for index, size in enumerate(sizes):
             if index > start and not self._fits(index - start + 1, total + size):
-                yield entries[start:index], total
+                yield messages[start:index], total
                 start, total = index, 0
             total += size
-        if start < len(entries):
-            yield entries[start:], total
+        if start < len(messages):
+            yield messages[start:], total
 
     def _fits(self, count: int, size: int) -> bool:
         return count <= self._limits.max_batch_messages and size <= self._limits.max_batch_bytes
 
-    def _enqueue(self, log: str, entries: Sequence[Entry], size: int) -> asyncio.Future[int]:
+    def _enqueue(
+        self, log: str, messages: Sequence[Entry] | Sequence[bytes], kind: Kind | None, size: int
+    ) -> asyncio.Future[int]:
         if self._closed:
             raise StoreClosed("The writer is closed and accepts no more messages.")
-        call = _Call(entries, size, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(log, deque()).append(call)
-        if log not in self._lanes:
-            self._lanes[log] = asyncio.create_task(self._drain(log), name=f"onebus-writer {log}")
+        call = _Call(messages, kind, size, asyncio.get_running_loop().create_future())
+        lane = self._lanes.setdefault(log, _Lane())
+        lane.add(call)
+        if lane.draining is None:
+            lane.draining = asyncio.create_task(self._drain(log, lane), name=f"onebus-writer {log}")
+        elif lane.prepared is None and not self._fits(lane.count, lane.size):
+            lane.prepared = self._prepare(lane)
         return call.stored
 
-    async def _drain(self, log: str) -> None:
+    async def _drain(self, log: str, lane: _Lane) -> None:
         try:
-            while calls := self._take(self._waiting[log]):
-                await self._store(log, calls)
+            while batch := lane.prepared or self._prepare(lane):
+                lane.prepared = None
+                await self._store(log, batch)
         finally:
             # Only a cancelled lane, or one whose code is wrong, leaves callers behind: they must not hang.
-            for call in self._waiting.pop(log):
+            for call in lane.waiting:
                 call.stored.cancel()
             del self._lanes[log]
 
-    def _take(self, waiting: deque[_Call]) -> list[_Call]:
+    def _prepare(self, lane: _Lane) -> _Batch | None:
+        """Encode what waits, as much as one batch may hold, without those who have given up."""
         calls: list[_Call] = []
         count, size = 0, 0
-        while waiting:
-            call = waiting[0]
+        while lane.waiting:
+            call = lane.waiting[0]
             if call.stored.cancelled():
-                waiting.popleft()
+                lane.take()
                 continue
-            count += len(call.entries)
+            count += len(call.messages)
             size += call.size
             if calls and not self._fits(count, size):
                 break
-            calls.append(waiting.popleft())
-        return calls
+            calls.append(lane.take())
+        return _Batch(calls, self._encode(calls)) if calls else None
 
-    async def _store(self, log: str, calls: Sequence[_Call]) -> None:
-        entries = [entry for call in calls for entry in call.entries]
+    async def _store(self, log: str, batch: _Batch) -> None:
         try:
-            first_id = await self._append(log, encode(entries, now_ms=self._clock(), compress=self._compress))
+            first_id = await self._append(log, batch.blob)
         except BaseException as error:
-            for call in calls:
+            for call in batch.calls:
                 if not call.stored.done():
                     call.stored.set_exception(error) if isinstance(error, Exception) else call.stored.cancel()
             if not isinstance(error, Exception):
                 raise
             return
-        for call in calls:
+        for call in batch.calls:
             if not call.stored.done():
                 call.stored.set_result(first_id)
-            first_id += len(call.entries)
+            first_id += len(call.messages)
+
+    def _encode(self, calls: Sequence[_Call]) -> bytes:
+        kind = calls[0].kind
+        if kind is not None and all(call.kind is kind for call in calls):
+            values = list(chain.from_iterable(cast("Sequence[bytes]", call.messages) for call in calls))
+            return encode_values(values, kind=kind, now_ms=self._clock(), compress=self._compress)
+        entries = list(chain.from_iterable(call.entries() for call in calls))
+        return encode(entries, now_ms=self._clock(), compress=self._compress)
+
+
+def _size(entry: Entry) -> int:
+    size = len(entry.value)
+    if entry.key is not None:
+        size += len(entry.key)
+    if entry.headers:
+        size += sum(len(name) + len(text) for name, text in entry.headers.items())
+    return size

@@ -17,12 +17,15 @@ from onebus.stores.sql.dialects.base import SqlDialect, setting
 
 BUSY_PAUSE_SECONDS: Final = 0.0005
 _PRAGMAS = (
+    # For a new file only. Batches span many pages, and a message alone costs the same with either size.
+    "page_size=16384",
     "journal_mode=WAL",
     "synchronous=FULL",
     # Some distributions overwrite what is deleted with zeros, which doubles what a queue writes.
     "secure_delete=OFF",
     "temp_store=MEMORY",
     "cache_size=-16000",
+    "wal_autocheckpoint=500",
 )
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 

@@ -15,6 +15,7 @@ CREATE TABLE onebus_log (
 CREATE INDEX onebus_log_expires ON onebus_log (expires_ms) WHERE expires_ms > 0;
 
 -- A record batch; end_byte counts all bytes ever appended to the log, up to the end of this batch.
+-- It has a rowid, because SQLite reads whole rows, blobs included, to find its way in a table without one.
 CREATE TABLE onebus_batch (
     log_id INTEGER NOT NULL,
     last_id INTEGER NOT NULL,
@@ -26,7 +27,7 @@ CREATE TABLE onebus_batch (
     origin_first_id INTEGER,
     blob BLOB NOT NULL,
     PRIMARY KEY (log_id, last_id)
-) WITHOUT ROWID;
+);
 
 -- A range of ids below head that is not done: leased or delayed until due_ms, or free when due_ms is 0.
 CREATE TABLE onebus_hold (
@@ -50,7 +51,7 @@ CREATE TABLE onebus_record (
     fields BLOB NOT NULL,
     ttl_ms INTEGER NOT NULL,
     expires_ms INTEGER NOT NULL
-) WITHOUT ROWID;
+);
 
 CREATE INDEX onebus_record_expires ON onebus_record (expires_ms) WHERE expires_ms > 0;
 
