@@ -6,6 +6,7 @@ That is possible because all of them are made once, with named parameters, of pl
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sqlalchemy import Dialect, Engine, PoolProxiedConnection
@@ -26,6 +27,7 @@ class Prepared:
         self.statement = statement
         """Kept alive, since it is found by its identity."""
         self.text = str(compiled)
+        self.returns_rows = bool(getattr(statement, "is_select", False))
         self._is_positional = compiled.positional
         self._names = tuple(compiled.positiontup or compiled.binds)
         self._own = {
@@ -77,6 +79,7 @@ class SqlConnection:
         self.driver: Any = pooled.driver_connection
         """The connection as the driver knows it."""
         self._cursor: Any = pooled.cursor()
+        self._pipeline: AbstractContextManager[Any] | None = None
 
     @property
     def dialect_name(self) -> str:
@@ -85,21 +88,41 @@ class SqlConnection:
     def execute(self, statement: ClauseElement, parameters: Parameters) -> Rows:
         """Run a statement and return its rows."""
         prepared = self._database.prepare(statement)
-        self._cursor.execute(prepared.text, prepared.arguments(parameters))
-        return self._rows()
+        cursor = self._ready_cursor()
+        cursor.execute(prepared.text, prepared.arguments(parameters))
+        return list(cursor.fetchall()) if prepared.returns_rows else []
 
-    def execute_many(self, statement: ClauseElement, parameters: Sequence[Parameters]) -> None:
-        """Run a statement that returns no rows once for each of the parameters."""
+    def perform(self, statement: ClauseElement, parameters: Sequence[Parameters]) -> None:
+        """Run a statement once for each of the parameters, whatever it returns."""
         prepared = self._database.prepare(statement)
-        self._cursor.executemany(prepared.text, [prepared.arguments(one) for one in parameters])
+        if len(parameters) == 1:
+            self._ready_cursor().execute(prepared.text, prepared.arguments(parameters[0]))
+        elif parameters:
+            self._ready_cursor().executemany(prepared.text, [prepared.arguments(one) for one in parameters])
 
-    def command(self, text: str) -> Rows:
-        """Run a statement that has no parameters, as it is written."""
+    def command(self, text: str) -> None:
+        """Run a statement that has neither parameters nor rows, as it is written."""
+        self._ready_cursor().execute(text)
+
+    def setting(self, text: str) -> Any:
+        """Return the one value that a statement selects."""
         self._cursor.execute(text)
-        return self._rows()
+        return self._cursor.fetchall()[0][0]
+
+    def start_pipeline(self) -> None:
+        """Send statements without waiting for the server, except for rows, where the driver can do that."""
+        self._pipeline = self.driver.pipeline()
+        self._pipeline.__enter__()
+
+    def end_pipeline(self) -> None:
+        """Wait for what was sent; raises what it failed with."""
+        if self._pipeline is not None:
+            pipeline, self._pipeline = self._pipeline, None
+            pipeline.__exit__(None, None, None)
 
     def close(self) -> None:
         self._pooled.invalidate()
 
-    def _rows(self) -> Rows:
-        return list(self._cursor.fetchall()) if self._cursor.description else []
+    def _ready_cursor(self) -> Any:
+        # A cursor whose answer is still on its way cannot be used for the next statement.
+        return self._cursor if self._pipeline is None else self._pooled.cursor()

@@ -118,11 +118,11 @@ class HoldRows:
             }
             for hold in new
         ]
-        self._transaction.execute_many(_insert, rows)
+        self._transaction.perform(_insert, rows)
 
     def remove(self, old: Iterable[Hold]) -> None:
         rows = [{"log": self._log_id, "first": hold.first} for hold in old]
-        self._transaction.execute_many(_delete, rows)
+        self._transaction.perform(_delete, rows)
 
     def remove_all(self) -> None:
         self._transaction.execute(_delete_all, {"log": self._log_id})

@@ -82,11 +82,8 @@ class Transaction:
     def execute(self, statement: ClauseElement, parameters: Mapping[str, Any] = _NOTHING) -> Rows:
         return self.connection.execute(statement, parameters)
 
-    def execute_many(self, statement: ClauseElement, parameters: Sequence[Mapping[str, Any]]) -> None:
-        if len(parameters) == 1:
-            self.connection.execute(statement, parameters[0])
-        elif parameters:
-            self.connection.execute_many(statement, parameters)
+    def perform(self, statement: ClauseElement, parameters: Sequence[Mapping[str, Any]]) -> None:
+        self.connection.perform(statement, parameters)
 
     def now_ms(self) -> int:
         return int(self.execute(self.lookups.now_ms)[0][0])

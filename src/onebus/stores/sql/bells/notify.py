@@ -47,8 +47,7 @@ class NotifyBell(Bell):
             self._connection = None
 
     def prepare(self, transaction: Transaction) -> None:
-        for log in sorted(transaction.grown):
-            transaction.execute(_notify, {"log_name": log})
+        transaction.perform(_notify, [{"log_name": log} for log in sorted(transaction.grown)])
 
     async def _hear(self, connection: psycopg.AsyncConnection, heard: Heard, lost: Lost) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sqlalchemy import URL, ColumnElement, Engine
 
@@ -94,8 +94,3 @@ class SqlDialect(ABC):
     def display_url(self) -> str:
         # A query may hold a password as well.
         return self.url.set(query={}).render_as_string(hide_password=True)
-
-
-def setting(connection: SqlConnection, statement: str) -> Any:
-    """Return the one value that `statement` selects."""
-    return connection.command(statement)[0][0]

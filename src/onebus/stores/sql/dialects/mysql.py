@@ -10,7 +10,7 @@ from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.udp import UdpBell
 from onebus.stores.sql.connection import SqlConnection
-from onebus.stores.sql.dialects.base import SqlDialect, setting
+from onebus.stores.sql.dialects.base import SqlDialect
 
 LOCK_WAIT_SECONDS = 5
 SCHEMA_LOCK = "onebus-schema"
@@ -67,7 +67,7 @@ class MysqlDialect(SqlDialect):
 
     def lock_schema(self, connection: SqlConnection) -> None:
         # MySQL commits before and after every CREATE TABLE, so a lock of the session has to hold instead.
-        if setting(connection, f"SELECT GET_LOCK('{SCHEMA_LOCK}', {SCHEMA_LOCK_SECONDS})") != 1:
+        if connection.setting(f"SELECT GET_LOCK('{SCHEMA_LOCK}', {SCHEMA_LOCK_SECONDS})") != 1:
             raise StoreUnavailable(f"{self.display_url}: another process is migrating its tables and does not end.")
 
     def unlock_schema(self, connection: SqlConnection) -> None:
@@ -92,9 +92,9 @@ class MysqlDialect(SqlDialect):
         return StoreError(f"The store {self.display_url} refused a statement: {reason}")
 
     def inspect(self, connection: SqlConnection) -> Inspection:
-        version = str(setting(connection, "SELECT VERSION()"))
-        flush = int(setting(connection, "SELECT @@innodb_flush_log_at_trx_commit"))
-        packet = int(setting(connection, "SELECT @@max_allowed_packet"))
+        version = str(connection.setting("SELECT VERSION()"))
+        flush = int(connection.setting("SELECT @@innodb_flush_log_at_trx_commit"))
+        packet = int(connection.setting("SELECT @@max_allowed_packet"))
         durability = (
             Finding(
                 "durability",

@@ -1,6 +1,7 @@
 """PostgreSQL: row locks put writers in order, NOTIFY wakes readers."""
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Engine, cast, create_engine, func, literal
@@ -10,7 +11,7 @@ from onebus.errors import AccessDenied, BusError, StoreFull
 from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import SqlConnection
-from onebus.stores.sql.dialects.base import SqlDialect, setting
+from onebus.stores.sql.dialects.base import SqlDialect
 
 SCHEMA_LOCK = 0x6F6E65627573
 """The number of the advisory lock under which migrations run: "onebus" in hexadecimal."""
@@ -61,7 +62,17 @@ class PostgresqlDialect(SqlDialect):
         return psycopg.Error
 
     def begin(self, connection: SqlConnection, deadline_seconds: float) -> None:
+        connection.start_pipeline()
         connection.command("BEGIN ISOLATION LEVEL READ COMMITTED")
+
+    def commit(self, connection: SqlConnection) -> None:
+        connection.command("COMMIT")
+        connection.end_pipeline()
+
+    def rollback(self, connection: SqlConnection) -> None:
+        with suppress(self.driver_errors):
+            connection.end_pipeline()
+        connection.command("ROLLBACK")
 
     def create_bell(self, client: str) -> Bell:
         from onebus.stores.sql.bells.notify import NotifyBell
@@ -94,8 +105,8 @@ class PostgresqlDialect(SqlDialect):
         return self.unexpected(reason)
 
     def inspect(self, connection: SqlConnection) -> Inspection:
-        synchronous = setting(connection, "SHOW synchronous_commit")
-        fsync = setting(connection, "SHOW fsync")
+        synchronous = connection.setting("SHOW synchronous_commit")
+        fsync = connection.setting("SHOW fsync")
         is_durable = synchronous not in ("off", "local") and fsync == "on"
         durability = (
             Finding(
@@ -112,7 +123,7 @@ class PostgresqlDialect(SqlDialect):
                 "Set fsync=on, and for the role of onebus: ALTER ROLE … SET synchronous_commit = on.",
             )
         )
-        limit = setting(connection, "SHOW max_connections")
+        limit = connection.setting("SHOW max_connections")
         findings = [
             durability,
             Finding("wake-up", "Readers are woken by LISTEN/NOTIFY; through a pooler, use session pooling."),
@@ -121,7 +132,7 @@ class PostgresqlDialect(SqlDialect):
                 f"This process uses up to {self.writers + self.readers + 1} of the server's {limit} connections.",
             ),
         ]
-        return Inspection("PostgreSQL", str(setting(connection, "SHOW server_version")), findings)
+        return Inspection("PostgreSQL", str(connection.setting("SHOW server_version")), findings)
 
 
 def _sql_state(error: Exception) -> str:

@@ -13,7 +13,7 @@ from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.unix import UnixBell
 from onebus.stores.sql.connection import SqlConnection
-from onebus.stores.sql.dialects.base import SqlDialect, setting
+from onebus.stores.sql.dialects.base import SqlDialect
 
 BUSY_PAUSE_SECONDS: Final = 0.0005
 _PRAGMAS = (
@@ -110,9 +110,9 @@ class SqliteDialect(SqlDialect):
         return self.unexpected(error)
 
     def inspect(self, connection: SqlConnection) -> Inspection:
-        journal = str(setting(connection, "PRAGMA journal_mode"))
-        synchronous = _SYNCHRONOUS[setting(connection, "PRAGMA synchronous")]
-        size = setting(connection, "PRAGMA page_count") * setting(connection, "PRAGMA page_size")
+        journal = str(connection.setting("PRAGMA journal_mode"))
+        synchronous = _SYNCHRONOUS[connection.setting("PRAGMA synchronous")]
+        size = connection.setting("PRAGMA page_count") * connection.setting("PRAGMA page_size")
         findings = [
             Finding(
                 "durability",
