@@ -295,24 +295,28 @@ def _nullable_column(cells: Sequence[bytes | None]) -> list[_Part]:
 
 
 def _seal(flags: _Flags, count: int, kind: Kind, time_ms: int, parts: "Sequence[_Part]", *, compress: bool) -> bytes:
-    body = _aligned(parts)
-    body_bytes = len(body)
+    pieces = _aligned(parts)
+    body_bytes = sum(map(len, pieces))
     if compress:
-        packed = zstd.compress(body)
+        packed = zstd.compress(b"".join(pieces))
         if len(packed) < body_bytes:
             flags |= _Flags.ZSTD
-            body = packed
+            pieces = [packed]
     head = _HEADER.pack(MAGIC, VERSION, flags, count, body_bytes, kind, time_ms, 0, 0)[:_CRC_AT]
-    return b"".join((head, crc32(body, crc32(head)).to_bytes(4, "little"), body))
+    checksum = crc32(head)
+    for piece in pieces:
+        checksum = crc32(piece, checksum)
+    return b"".join((head, checksum.to_bytes(4, "little"), *pieces))
 
 
-def _aligned(parts: Sequence[_Part]) -> bytes:
-    pieces: list[_Part] = []
+def _aligned(parts: "Sequence[_Part]") -> list[bytes]:
+    pieces: list[bytes] = []
     for part in parts:
-        size = len(part) * (part.itemsize if isinstance(part, array) else 1)
-        pieces.append(part)
-        pieces.append(bytes(-size % 8))
-    return b"".join(pieces)
+        piece = part.tobytes() if isinstance(part, array) else part
+        pieces.append(piece)
+        if len(piece) % 8:
+            pieces.append(bytes(-len(piece) % 8))
+    return pieces
 
 
 def _decode_headers(cell: bytes | None) -> Mapping[str, str] | None:

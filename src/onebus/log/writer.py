@@ -180,7 +180,7 @@ class LogWriter:
         lane.add(call)
         if lane.draining is None:
             lane.draining = asyncio.create_task(self._drain(log, lane), name=f"onebus-writer {log}")
-        elif lane.prepared is None and not self._fits(lane.count, lane.size):
+        elif lane.prepared is None and not self._fits(lane.count + 1, lane.size + 1):
             lane.prepared = self._prepare(lane)
         return call.stored
 

@@ -24,6 +24,8 @@ Order
 Durability
     When `append` returns, the batch is as safe as the store's own promise: on disk for SQLite, PostgreSQL
     and MySQL with their default settings, what ``appendfsync`` says for Redis. `inspect` tells.
+    Leases, settles, releases and extensions survive the end of any process. A crash of the machine may undo the last
+    of them, and then their messages are delivered again; never with claims that deliver at most once.
 
 Cancellation
     A cancelled call may or may not have taken effect. It leaves the store usable.

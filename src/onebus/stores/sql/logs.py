@@ -164,7 +164,8 @@ class SqlLog:
         if taken and request.lease_ms is None:
             self._discard(taken)
         elif taken and request.lease_ms is not None:
-            row.fence += 1
+            # A fence that was forgotten in a power cut must not be given again.
+            row.fence = max(row.fence + 1, now_ms)
             due_ms = now_ms + request.lease_ms
             taken = [
                 replace(hold, fence=row.fence, due_ms=due_ms, redeliver=request.redeliver, owner=request.owner)

@@ -176,7 +176,9 @@ class SqlStore(Store):
             found = logs.find(transaction, log, lock=True)
             return Claim((), (), _all(request.settle)) if found is None else found.claim(request)
 
-        return await self._write_with(claim)
+        # A lease that is forgotten in a power cut delivers its messages again, as it promises. What is delivered at
+        # most once must be remembered.
+        return await self._write_with(claim, durable=request.lease_ms is None or not request.redeliver)
 
     async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
         return await self._change_leases(log, leases, lambda found: found.settle(leases))
@@ -192,7 +194,7 @@ class SqlStore(Store):
             found = logs.find(transaction, log, lock=True)
             return _all(leases) if found is None else change(found)
 
-        return await self._write_with(run)
+        return await self._write_with(run, durable=False)
 
     async def _trim(self, log: str, retain: Retention) -> int:
         def trim(transaction: Transaction) -> int:
@@ -345,8 +347,8 @@ class SqlStore(Store):
     async def _read_with(self, function: Callable[[Transaction], T]) -> T:
         return await self._linked.readers.run(function)
 
-    async def _write_with(self, function: Callable[[Transaction], T]) -> T:
-        return await self._linked.writers.run(function)
+    async def _write_with(self, function: Callable[[Transaction], T], *, durable: bool = True) -> T:
+        return await self._linked.writers.run(function, durable=durable)
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ MAX_CONFLICTS: Final = 20
 async def in_thread(function: Callable[[], T]) -> T:
     """Run a function in a thread of its own, which nobody has to wait for when the program ends."""
     loop = asyncio.get_running_loop()
-    job = Job(lambda _: function(), loop.create_future())
+    job = Job(lambda _: function(), loop.create_future(), durable=True)
 
     def run() -> None:
         try:
@@ -49,9 +49,10 @@ async def in_thread(function: Callable[[], T]) -> T:
 class Job:
     """A transaction that somebody waits for."""
 
-    def __init__(self, function: Callable[[Transaction], Any], done: asyncio.Future[Any]) -> None:
+    def __init__(self, function: Callable[[Transaction], Any], done: asyncio.Future[Any], *, durable: bool) -> None:
         self.function = function
         self.done = done
+        self.durable = durable
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -96,11 +97,14 @@ class Workers:
             thread.start()
             self._threads.append(thread)
 
-    async def run(self, function: Callable[[Transaction], T]) -> T:
-        """Run `function` in a transaction and return its result once that is committed."""
+    async def run(self, function: Callable[[Transaction], T], *, durable: bool = True) -> T:
+        """Run `function` in a transaction and return its result once that is committed.
+
+        What is not ``durable`` survives the end of any process, but maybe not a power cut.
+        """
         if self._closed:
             raise StoreClosed("The store was closed.")
-        job = Job(function, self._loop.create_future())
+        job = Job(function, self._loop.create_future(), durable=durable)
         self._jobs.put(job)
         return await job.done  # type: ignore[no-any-return]
 
@@ -198,7 +202,8 @@ class Workers:
             for job in jobs:
                 _run(job, transaction)
             return
-        self._dialect.begin(connection, LONGEST_WAIT_SECONDS)
+        durable = any(job.durable for job in jobs)
+        self._dialect.begin(connection, LONGEST_WAIT_SECONDS, durable=durable)
         for job in jobs:
             self._run_guarded(job, transaction, alone=len(jobs) == 1)
         if len(jobs) == 1 and jobs[0].error is not None:

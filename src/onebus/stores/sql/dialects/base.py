@@ -55,8 +55,8 @@ class SqlDialect(ABC):
     @abstractmethod
     def inspect(self, connection: SqlConnection) -> Inspection: ...
 
-    def begin(self, connection: SqlConnection, deadline_seconds: float) -> None:
-        """Begin a transaction that writes."""
+    def begin(self, connection: SqlConnection, deadline_seconds: float, *, durable: bool = True) -> None:
+        """Begin a transaction that writes; one that is not durable may be forgotten in a power cut."""
         connection.command("BEGIN")
 
     def commit(self, connection: SqlConnection) -> None:

@@ -61,9 +61,11 @@ class PostgresqlDialect(SqlDialect):
 
         return psycopg.Error
 
-    def begin(self, connection: SqlConnection, deadline_seconds: float) -> None:
+    def begin(self, connection: SqlConnection, deadline_seconds: float, *, durable: bool = True) -> None:
         connection.start_pipeline()
         connection.command("BEGIN ISOLATION LEVEL READ COMMITTED")
+        if not durable:
+            connection.command("SET LOCAL synchronous_commit TO off")
 
     def commit(self, connection: SqlConnection) -> None:
         connection.command("COMMIT")
