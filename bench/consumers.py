@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from bench.processes import Gate
 from bench.timing import Span, Stopwatch
 from onebus.log.batch import decode
+from onebus.log.stored import StoredBatch
 from onebus.stores import create_store
-from onebus.stores.base import Claim, StoredBatch
+from onebus.stores.base import Claim
 from onebus.stores.following import claimant
 
 CLAIM_MESSAGES = 100_000

@@ -9,8 +9,8 @@ import sys
 import time
 
 from onebus.log.batch import Entry, decode, encode
+from onebus.log.stored import StoredBatch
 from onebus.stores import create_store
-from onebus.stores.base import StoredBatch
 
 LOG = "greetings"
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from onebus.log.batch import Entry, decode, encode
-from onebus.stores.base import Claim, Slice, StoredBatch
+from onebus.log.stored import StoredBatch
+from onebus.stores.base import Claim, Slice
 
 
 def batch_of(*texts: str) -> bytes:

@@ -3,7 +3,8 @@ import asyncio
 import pytest
 
 from onebus.errors import InvalidArgument
-from onebus.stores.base import Origin, Store
+from onebus.log.stored import Origin
+from onebus.stores.base import Store
 from tests.messages import batch_of, numbered, texts_of
 
 

@@ -1,5 +1,6 @@
 import asyncio
 
+from onebus.log.stored import Origin
 from onebus.stores.base import Store
 from onebus.stores.following import claimant, follow
 from tests.eventually import eventually
@@ -84,6 +85,65 @@ async def test_a_follower_sees_what_was_there_and_what_comes(store: Store, other
         await store.append(log, batch_of("new"))
 
         assert texts_of(await waiting, after=1) == ["new"]
+    await slices.aclose()
+
+
+async def test_a_follower_sees_small_and_large_batches_once_and_in_order(
+    store: Store, other_store: Store, log: str
+) -> None:
+    await store.append(log, batch_of("0"))
+    slices = follow(other_store, log, after=0)
+    seen: list[str] = []
+
+    async def append_all() -> None:
+        for number in range(1, 60):
+            padding = "x" * (6000 if number % 7 == 0 else 10)
+            await store.append(log, batch_of(*(f"{number} {padding}" for _ in range(1 + number % 3))))
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(append_all())
+        after = 0
+        while after < 1 + sum(1 + number % 3 for number in range(1, 60)):
+            found = await anext(slices)
+            seen += [text.split()[0] for text in texts_of(found, after=after)]
+            after = found.batches[-1].last_id
+    await slices.aclose()
+
+    assert seen == ["0", *(str(number) for number in range(1, 60) for _ in range(1 + number % 3))]
+
+
+async def test_a_follower_of_a_mirror_learns_where_each_batch_comes_from(
+    store: Store, other_store: Store, log: str
+) -> None:
+    channel, site = f"{log}|/a chat room", f"{log}|"
+    await store.append(channel, batch_of("first"), mirror=site)
+    slices = follow(other_store, site, after=0)
+    async with asyncio.timeout(20):
+        await anext(slices)
+        for number in range(2, 12):
+            waiting = asyncio.ensure_future(anext(slices))
+            await store.append(channel, batch_of(str(number)), mirror=site)
+
+            (batch,) = (await waiting).batches
+            assert (batch.first_id, batch.origin) == (number, Origin(channel, number))
+    await slices.aclose()
+
+
+async def test_a_follower_is_not_confused_by_a_log_that_begins_again(
+    store: Store, other_store: Store, log: str
+) -> None:
+    await store.append(log, batch_of("old"))
+    slices = follow(other_store, log, after=0)
+    async with asyncio.timeout(20):
+        first = await anext(slices)
+        waiting = asyncio.ensure_future(anext(slices))
+        await asyncio.sleep(0)
+        await store.drop(log)
+        await store.append(log, batch_of("new 1", "new 2"))
+        second = await waiting
+
+    assert texts_of(second, after=1) == ["new 2"]
+    assert second.epoch not in ("", first.epoch)
     await slices.aclose()
 
 

@@ -42,7 +42,8 @@ Failure
 
 Waking up
     `watch` tells that a log may have something new to read or to claim. It is a hint: it may come
-    without need, and is allowed to get lost, so a reader also looks by itself from time to time.
+    without need, and is allowed to get lost, so a reader also looks by itself from time to time. A store may
+    send a small batch along with the hint (`onebus.stores.news`), which saves the reader a round trip.
 """
 
 import asyncio
@@ -58,6 +59,7 @@ from onebus.log.batch import count_of
 from onebus.log.claims import Lease
 from onebus.log.names import check_name, place_of
 from onebus.log.retention import KEEP_ALL, Retention
+from onebus.log.stored import StoredBatch
 from onebus.stores.health import Health
 from onebus.stores.switchboard import Subscription, Switchboard, Watch
 
@@ -85,29 +87,6 @@ class StoreOptions:
     """The largest batch that `append` accepts."""
     clock: Clock | None = None
     """Replaces the store's own clock; for tests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a mirrored batch comes from: the log it was appended to, and its first id there."""
-
-    log: str
-    first_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """A batch with its place in a log."""
-
-    last_id: int
-    count: int
-    blob: bytes
-    appended_ms: int
-    origin: Origin | None = None
-
-    @property
-    def first_id(self) -> int:
-        return self.last_id - self.count + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,14 @@ async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> 
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            if not found.batches:
-                await watch.wait(SAFETY_POLL_SECONDS)
+            if found.batches:
+                yield found
+                after = found.batches[-1].last_id
                 continue
-            yield found
-            after = found.batches[-1].last_id
+            # All is read. From here on it is enough to listen, as long as the wake-ups bring everything along.
+            while await watch.wait(SAFETY_POLL_SECONDS) and (news := watch.take_news(found.epoch, after)):
+                after = news[-1].last_id
+                yield Slice(news, found.first_id, after, found.epoch)
 
 
 class Claimant:
@@ -89,7 +92,7 @@ class Claimant:
 
 @asynccontextmanager
 async def claimant(
-    store: Store, log: str, *, limit: int = 5_000, lease_seconds: float = 30.0, owner: str = ""
+    store: Store, log: str, *, limit: int = 20_000, lease_seconds: float = 30.0, owner: str = ""
 ) -> AsyncIterator[Claimant]:
     """Claim from a log until left; what was marked as done is settled on the way out."""
     async with store.watch(log) as watch:

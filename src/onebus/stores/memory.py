@@ -15,6 +15,7 @@ from onebus.errors import VersionConflict
 from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
+from onebus.log.stored import Origin, StoredBatch
 from onebus.stores.base import (
     Claim,
     ClaimRequest,
@@ -22,11 +23,9 @@ from onebus.stores.base import (
     Inspection,
     LogStat,
     Lost,
-    Origin,
     Record,
     Slice,
     Store,
-    StoredBatch,
     StoreOptions,
     Verdict,
 )

@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 
 from onebus.errors import SignalsMissed, StoreClosed
+from onebus.log.stored import StoredBatch
+from onebus.stores.news import News
 
 MAX_WAITING_SIGNALS: Final = 10_000
+MAX_WAITING_NEWS: Final = 100
 
 
 class Watch:
@@ -21,9 +24,29 @@ class Watch:
     def __init__(self, log: str) -> None:
         self.log = log
         self._event = asyncio.Event()
+        self._news: list[News] = []
+        self._must_look = False
 
-    def wake(self) -> None:
+    def wake(self, news: News | None = None) -> None:
+        if news is None or len(self._news) == MAX_WAITING_NEWS:
+            self._must_look = True
+        else:
+            self._news.append(news)
         self._event.set()
+
+    def take_news(self, epoch: str, after: int) -> list[StoredBatch]:
+        """Return the batches that directly follow id `after`, if the wake-ups so far have brought all of them.
+
+        Nothing means that the reader has to look by itself.
+        """
+        news, must_look = self._news, self._must_look
+        self._news, self._must_look = [], False
+        if must_look:
+            return []
+        batches = [one.batch for one in news if one.batch.last_id > after]
+        firsts = [after + 1, *(batch.last_id + 1 for batch in batches)]
+        is_dense = all(batch.first_id == first for batch, first in zip(batches, firsts, strict=False))
+        return batches if is_dense and all(one.epoch == epoch for one in news) else []
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Return True once the log may have something new, False when the time is up.
@@ -120,9 +143,9 @@ class Switchboard:
     def is_last_subscription(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.name) == {subscription}
 
-    def wake(self, log: str) -> None:
+    def wake(self, log: str, news: News | None = None) -> None:
         for watch in self._watches.get(log, ()):
-            watch.wake()
+            watch.wake(news)
 
     def wake_all(self) -> None:
         for watches in self._watches.values():

@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 
 from onebus.log.claims import Lease
 from onebus.log.retention import Retention
-from onebus.stores.base import Claim, LogStat, Lost, Origin, StoredBatch
+from onebus.log.stored import Origin, StoredBatch
+from onebus.stores.base import Claim, LogStat, Lost
 
 Entry: TypeAlias = tuple[bytes, Sequence[bytes]]
 """A batch as XRANGE returns it: its id, and names and values of its fields in the order of the key layout."""

@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 
 from onebus.errors import StoreUnavailable
 from onebus.stores.health import Health
+from onebus.stores.news import News
 from onebus.stores.redis.connection import DRIVER_ERRORS
 from onebus.stores.redis.failures import translate
 from onebus.stores.redis.names import Channels
@@ -128,7 +129,7 @@ class Signals:
         elif kind == b"message":
             log, signal = self._channels.log_of(channel), self._channels.signal_of(channel)
             if log is not None:
-                self._switchboard.wake(log)
+                self._switchboard.wake(log, News.unpack(value))
             elif signal is not None:
                 self._switchboard.deliver(signal, value)
 

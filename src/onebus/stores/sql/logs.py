@@ -11,7 +11,9 @@ from sqlalchemy import ColumnElement, Select, Update, bindparam, delete, func, i
 from onebus.log.claims import FREE, NO_FENCE, Hold, Lease
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
-from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Origin, Slice, StoredBatch
+from onebus.log.stored import Origin, StoredBatch
+from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice
+from onebus.stores.news import MAX_NEWS_BYTES, News
 from onebus.stores.sql.holds import HoldRows
 from onebus.stores.sql.inserts import insert_if_absent
 from onebus.stores.sql.tables import batches, logs, text_of
@@ -142,7 +144,7 @@ class SqlLog:
         if retain is not KEEP_ALL:
             self._forget_before(self._first_id_to_keep(retain))
         self._save("last_id", "bytes_appended", "expires_ms", "first_id", "head")
-        self._transaction.grown.add(row.name)
+        self._announce(StoredBatch(row.last_id, count, blob, row.now_ms, origin))
         return first_id
 
     def read(self, after: int, limit: int, max_bytes: int) -> Slice:
@@ -187,7 +189,7 @@ class SqlLog:
 
     def release(self, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
         due_ms = self._row.now_ms + delay_ms if delay_ms else FREE
-        self._transaction.grown.add(self._row.name)
+        self._transaction.grown[self._row.name] = None
         return self._holds.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1)
 
     def extend(self, leases: Sequence[Lease], lease_ms: int) -> Lost:
@@ -316,6 +318,12 @@ class SqlLog:
         self._delete_batches(0, first_id - 1)
         # What is left of the batch that was cut may all be done by now.
         self._discard([Hold(first_id, first_id, NO_FENCE, FREE, attempts=0)])
+
+    def _announce(self, batch: StoredBatch) -> None:
+        """Wake the watchers after the commit, and tell them of the batch if it is small and the only one."""
+        grown, name = self._transaction.grown, self._row.name
+        is_news = len(batch.blob) <= MAX_NEWS_BYTES and name not in grown
+        grown[name] = News(self._row.epoch, batch) if is_news else None
 
     def _save(self, *columns: str) -> None:
         values = {f"new_{column}": getattr(self._row, column) for column in columns}

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -13,20 +13,11 @@ from sqlalchemy.exc import ArgumentError
 from onebus.errors import BusError, InvalidUrl, StoreClosed, StoreUnavailable
 from onebus.log.batch import Entry, decode, encode
 from onebus.log.claims import Lease
-from onebus.log.retention import Retention
-from onebus.stores.base import (
-    Claim,
-    ClaimRequest,
-    Inspection,
-    LogStat,
-    Lost,
-    Origin,
-    Record,
-    Slice,
-    Store,
-    StoreOptions,
-)
+from onebus.log.retention import KEEP_ALL, Retention
+from onebus.log.stored import Origin
+from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
 from onebus.stores.following import SAFETY_POLL_SECONDS
+from onebus.stores.news import News
 from onebus.stores.sql import logs, records
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import Database
@@ -75,6 +66,7 @@ class SqlStore(Store):
         clock = self.options.clock
         now = self._dialect.server_clock if clock is None else bindparam("clock_ms", callable_=clock, type_=BigInteger)
         self._lookups = Lookups(now)
+        self._append_statement = self._dialect.append_at_once(now)
         self._link: _Link | None = None
         self._housekeeping: asyncio.Task[None] | None = None
         self._signal_pumps: dict[str, asyncio.Task[None]] = {}
@@ -155,6 +147,9 @@ class SqlStore(Store):
     async def _append(
         self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
     ) -> int:
+        if mirror is None and retain is KEEP_ALL and (first_id := await self._try_append_at_once(log, batch, count)):
+            return first_id
+
         def append(transaction: Transaction) -> int:
             first_id = logs.find_or_create(transaction, log).append(batch, count, None, retain)
             if mirror is not None:
@@ -163,6 +158,15 @@ class SqlStore(Store):
             return first_id
 
         return await self._write_with(append)
+
+    async def _try_append_at_once(self, log: str, batch: bytes, count: int) -> int | None:
+        """Append in one statement if the database can, and return None if it cannot, or if there is no such log."""
+        statement = self._append_statement
+        if statement is None:
+            return None
+        parameters = {"log_name": log, "batch": batch, "batch_count": count, "batch_size": len(batch)}
+        rows = await self._linked.writers.run_at_once(lambda it: it.execute(statement, parameters))
+        return rows[0][0] if rows else None
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         def read(transaction: Transaction) -> Slice:
@@ -323,12 +327,12 @@ class SqlStore(Store):
         await self._linked.bell.open(self._heard, self._bell_lost, self._write_with)
         self._linked.is_hearing = True
 
-    def _heard(self, names: Collection[str] | None) -> None:
-        if names is None:
+    def _heard(self, grown: Mapping[str, News | None] | None) -> None:
+        if grown is None:
             self.switchboard.wake_all()
             return
-        for name in names:
-            self.switchboard.wake(name)
+        for log, news in grown.items():
+            self.switchboard.wake(log, news)
 
     def _bell_lost(self, error: Exception) -> None:
         self.health.went_offline(self._dialect.unavailable(error))

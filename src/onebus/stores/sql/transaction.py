@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.schema import Table
 
+from onebus.stores.news import News
 from onebus.stores.sql.connection import Rows, SqlConnection
 from onebus.stores.sql.tables import bells, listeners, logs, records
 
@@ -70,8 +71,8 @@ class Transaction:
 
     connection: SqlConnection
     lookups: Lookups
-    grown: set[str] = field(default_factory=set)
-    """The logs whose watchers are to be woken once this is committed."""
+    grown: dict[str, News | None] = field(default_factory=dict)
+    """The logs whose watchers are to be woken once this is committed, and what they may be told."""
     bells: list[str] = field(default_factory=list)
     """Where to ring after the commit, if the bell needs to be told."""
 

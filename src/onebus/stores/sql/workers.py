@@ -8,12 +8,13 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from onebus.errors import BusError, StoreClosed, StoreUnavailable
+from onebus.stores.news import News
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import Database, SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect
@@ -33,7 +34,7 @@ MAX_CONFLICTS: Final = 20
 async def in_thread(function: Callable[[], T]) -> T:
     """Run a function in a thread of its own, which nobody has to wait for when the program ends."""
     loop = asyncio.get_running_loop()
-    job = Job(lambda _: function(), loop.create_future(), durable=True)
+    job = Job(lambda _: function(), loop.create_future())
 
     def run() -> None:
         try:
@@ -49,10 +50,18 @@ async def in_thread(function: Callable[[], T]) -> T:
 class Job:
     """A transaction that somebody waits for."""
 
-    def __init__(self, function: Callable[[Transaction], Any], done: asyncio.Future[Any], *, durable: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[[Transaction], Any],
+        done: asyncio.Future[Any],
+        *,
+        durable: bool = True,
+        at_once: bool = False,
+    ) -> None:
         self.function = function
         self.done = done
         self.durable = durable
+        self.at_once = at_once
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -76,7 +85,7 @@ class Workers:
         lookups: Lookups,
         *,
         bell: Bell | None = None,
-        on_grown: Callable[[set[str]], None] | None = None,
+        on_grown: Callable[[Mapping[str, News | None]], None] | None = None,
     ) -> None:
         """Workers without a bell only read, and run their jobs without a transaction."""
         self._database = database
@@ -102,11 +111,17 @@ class Workers:
 
         What is not ``durable`` survives the end of any process, but maybe not a power cut.
         """
+        return await self._wait_for(Job(function, self._loop.create_future(), durable=durable))  # type: ignore[no-any-return]
+
+    async def run_at_once(self, function: Callable[[Transaction], T]) -> T:
+        """Run a function that executes one statement, which needs no transaction around it."""
+        return await self._wait_for(Job(function, self._loop.create_future(), at_once=True))  # type: ignore[no-any-return]
+
+    async def _wait_for(self, job: Job) -> Any:
         if self._closed:
             raise StoreClosed("The store was closed.")
-        job = Job(function, self._loop.create_future(), durable=durable)
         self._jobs.put(job)
-        return await job.done  # type: ignore[no-any-return]
+        return await job.done
 
     def reconnect(self) -> None:
         """Let no thread use a connection that it has now."""
@@ -198,7 +213,7 @@ class Workers:
 
     def _run_together(self, jobs: Sequence[Job], connection: SqlConnection) -> None:
         transaction = Transaction(connection, self._lookups)
-        if self._bell is None:
+        if self._bell is None or all(job.at_once for job in jobs):
             for job in jobs:
                 _run(job, transaction)
             return
@@ -224,7 +239,7 @@ class Workers:
         if alone:
             _run(job, transaction)
             return
-        grown = set(transaction.grown)
+        grown = dict(transaction.grown)
         transaction.connection.command("SAVEPOINT job")
         _run(job, transaction)
         if job.error is not None:

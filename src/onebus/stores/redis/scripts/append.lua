@@ -9,9 +9,19 @@ ARGV  now, batch, count,
 Returns the first id in the log.
 ]]
 local LOG, MIRROR, ORIGIN = 4, 9, 14
+local MAX_NEWS_BYTES = 4000
 
 local now = clock(ARGV[1])
 local blob, count = ARGV[2], tonumber(ARGV[3])
+
+-- A small batch travels with the wake-up, in the form that stores/news.py reads.
+local function news(log, _, origin_log, _, origin_first)
+    if #blob > MAX_NEWS_BYTES then
+        return ''
+    end
+    local head = string.format('%s %.0f %.0f %.0f %.0f %s', log.epoch, log.last, count, now, origin_first or 0, origin_log or '')
+    return head .. '\n' .. blob
+end
 
 local function append(key, settings, ...)
     local log = find_log(now, key) or create_log(now, ARGV[settings], key)
@@ -22,7 +32,7 @@ local function append(key, settings, ...)
     trim(log, settings + 2)
     renew(log)
     save(log)
-    redis.call('PUBLISH', ARGV[settings + 1], '')
+    redis.call('PUBLISH', ARGV[settings + 1], news(log, ...))
     return first
 end
 

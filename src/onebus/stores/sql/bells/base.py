@@ -1,13 +1,14 @@
 """A bell tells other processes that logs have grown: a hint that carries names, not messages."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from onebus.stores.news import News
 from onebus.stores.sql.transaction import Transaction
 
-Heard = Callable[[Collection[str] | None], None]
-"""Called in the event loop with the names of logs that have grown, or with None when any may have."""
+Heard = Callable[[Mapping[str, News | None] | None], None]
+"""Called in the event loop with the logs that have grown and what is known of that, or with None when any may have."""
 
 Lost = Callable[[Exception], None]
 """Called in the event loop when nothing can be heard any more, until the bell is opened again."""

@@ -82,7 +82,7 @@ class _Ear(asyncio.DatagramProtocol):
         self._heard = heard
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        self._heard(data.decode(errors="replace").split("\n"))
+        self._heard(dict.fromkeys(data.decode(errors="replace").split("\n")))
 
 
 def _datagrams(logs: Iterable[str]) -> list[bytes]:

@@ -87,7 +87,7 @@ class UnixBell(Bell):
                 break
             datagrams += 1
             names.update(datagram.decode(errors="replace").split("\n"))
-        heard(None if "" in names or datagrams >= SHORTEST_QUEUE else names)
+        heard(None if "" in names or datagrams >= SHORTEST_QUEUE else dict.fromkeys(names))
 
     def _address(self, name: str) -> str:
         """Return the path of a socket; one too long for a socket address is reached through an open folder."""

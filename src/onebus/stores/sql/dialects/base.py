@@ -2,9 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from sqlalchemy import URL, ColumnElement, Engine
+from sqlalchemy import URL, ColumnElement, Engine, Select
 
 from onebus.errors import BusError, MissingDriver, StoreError, StoreUnavailable
 from onebus.stores.base import Inspection
@@ -44,6 +44,14 @@ class SqlDialect(ABC):
     @abstractmethod
     def driver_errors(self) -> type[Exception]:
         """What everything that the driver raises is."""
+
+    def append_at_once(self, now: ColumnElement[int]) -> Select[Any] | None:
+        """Return one statement that appends to a log that exists, and announces it, where the database can do that.
+
+        It takes ``log_name``, ``batch``, ``batch_count`` and ``batch_size``, and selects the first id of the batch, or
+        no row if there is no such log.
+        """
+        return None
 
     @abstractmethod
     def create_bell(self, client: str) -> Bell: ...

@@ -4,14 +4,36 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, cast, create_engine, func, literal
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Engine,
+    LargeBinary,
+    Select,
+    String,
+    bindparam,
+    case,
+    cast,
+    create_engine,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.pool import NullPool
 
 from onebus.errors import AccessDenied, BusError, StoreFull
 from onebus.stores.base import Finding, Inspection, Verdict
+from onebus.stores.news import MAX_NEWS_BYTES
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.tables import batches, logs
+
+CHANNEL = "onebus"
+"""The channel on which logs are said to have grown."""
 
 SCHEMA_LOCK = 0x6F6E65627573
 """The number of the advisory lock under which migrations run: "onebus" in hexadecimal."""
@@ -55,6 +77,30 @@ class PostgresqlDialect(SqlDialect):
             },
         )
 
+    def append_at_once(self, now: ColumnElement[int]) -> Select[Any]:
+        count, size = bindparam("batch_count", type_=BigInteger), bindparam("batch_size", type_=BigInteger)
+        name, blob = bindparam("log_name", type_=String), bindparam("batch", type_=LargeBinary)
+        is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > now)
+        tail = (
+            update(logs)
+            .where(logs.c.name == name, is_alive)
+            .values(
+                last_id=logs.c.last_id + count,
+                bytes_appended=logs.c.bytes_appended + size,
+                expires_ms=case((logs.c.ttl_ms > 0, now + logs.c.ttl_ms), else_=0),
+            )
+            .returning(logs.c.id, logs.c.epoch, logs.c.last_id, logs.c.bytes_appended, now.label("now_ms"))
+            .cte("tail")
+        )
+        row = select(tail.c.id, tail.c.last_id, count, size, tail.c.bytes_appended, tail.c.now_ms, blob)
+        columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
+        stored = insert(batches).from_select(columns, row).returning(batches.c.last_id).cte("stored")
+        # The same words that `News.pack` writes.
+        head = func.concat_ws(" ", tail.c.epoch, tail.c.last_id, count, tail.c.now_ms, "0", "") + "\n"
+        packed = func.encode(func.convert_to(head, "UTF8").op("||")(blob), "base64")
+        payload = case((size <= MAX_NEWS_BYTES, func.concat(name, "\n", packed)), else_=name)
+        return select(tail.c.last_id - count + 1, func.pg_notify(CHANNEL, payload)).add_cte(stored)
+
     @property
     def driver_errors(self) -> type[Exception]:
         import psycopg
@@ -79,7 +125,7 @@ class PostgresqlDialect(SqlDialect):
     def create_bell(self, client: str) -> Bell:
         from onebus.stores.sql.bells.notify import NotifyBell
 
-        return NotifyBell(self.url.set(drivername="postgresql"), self.patience_seconds)
+        return NotifyBell(self.url.set(drivername="postgresql"), CHANNEL, self.patience_seconds)
 
     def is_conflict(self, error: Exception) -> bool:
         return _sql_state(error) in ("40001", "40P01")
