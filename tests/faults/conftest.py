@@ -38,6 +38,19 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue(request.param).url)
 
 
+@pytest.fixture(
+    params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in ("sqlite", *SERVERS)],
+)
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A place in which onebus has never been."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/bus.db"
+        return
+    server = SERVERS[request.param]()
+    with running(server):
+        yield server.url
+
+
 @pytest.fixture
 def log() -> str:
     return f"log:{uuid4().hex}"

@@ -86,9 +86,9 @@ async def test_a_follower_in_another_process_is_woken_by_an_append(url: str, log
             assert await follower.line("seen", after=heard) == ["seen", f"message-{number}"]
 
 
-async def test_ten_processes_may_start_on_a_new_store_at_once(url: str, log: str) -> None:
+async def test_ten_processes_may_start_on_a_new_store_at_once(new_url: str, log: str) -> None:
     async def start() -> int:
-        async with running_program("open_and_close", url, log) as program:
+        async with running_program("open_and_close", new_url, log) as program:
             assert await program.wait() == 0
             return int(program.lines[0][1])
 
