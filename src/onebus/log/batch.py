@@ -31,11 +31,10 @@ array, validity is Arrow's bitmap, times are an Arrow ``timestamp[ms]``.
 
 import struct
 import sys
-from array import array
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
 from itertools import accumulate, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -177,7 +176,7 @@ def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> 
     base_ms = now_ms if times[0] is None else times[0]
     if times.count(times[0]) != len(times):
         flags |= _Flags.TIMES
-        parts.append(array("q", [now_ms if time is None else time for time in times]))
+        parts.append(struct.pack(f"<{len(times)}q", *(now_ms if time is None else time for time in times)))
 
     kinds = [entry.kind for entry in entries]
     if kinds.count(kinds[0]) != len(kinds):
@@ -278,23 +277,20 @@ class _BodyReader:
             raise CorruptBatch("A batch is longer than its columns.")
 
 
-_Part: TypeAlias = "bytes | array[int]"
-
-
-def _binary_column(cells: Sequence[bytes]) -> list[_Part]:
+def _binary_column(cells: Sequence[bytes]) -> list[bytes]:
     data = b"".join(cells)
     if len(data) > MAX_BODY_BYTES // 2:
         raise PayloadTooLarge(f"A batch of {len(data)} bytes is too large; append fewer messages at once.")
-    return [array("i", accumulate(map(len, cells), initial=0)), data]
+    return [struct.pack(f"<{len(cells) + 1}i", *accumulate(map(len, cells), initial=0)), data]
 
 
-def _nullable_column(cells: Sequence[bytes | None]) -> list[_Part]:
+def _nullable_column(cells: Sequence[bytes | None]) -> list[bytes]:
     bits = sum(1 << index for index, cell in enumerate(cells) if cell is not None)
     validity = bits.to_bytes((len(cells) + 7) // 8, "little")
     return [validity, *_binary_column([b"" if cell is None else cell for cell in cells])]
 
 
-def _seal(flags: _Flags, count: int, kind: Kind, time_ms: int, parts: "Sequence[_Part]", *, compress: bool) -> bytes:
+def _seal(flags: _Flags, count: int, kind: Kind, time_ms: int, parts: Sequence[bytes], *, compress: bool) -> bytes:
     pieces = _aligned(parts)
     body_bytes = sum(map(len, pieces))
     if compress:
@@ -309,13 +305,12 @@ def _seal(flags: _Flags, count: int, kind: Kind, time_ms: int, parts: "Sequence[
     return b"".join((head, checksum.to_bytes(4, "little"), *pieces))
 
 
-def _aligned(parts: "Sequence[_Part]") -> list[bytes]:
+def _aligned(parts: Sequence[bytes]) -> list[bytes]:
     pieces: list[bytes] = []
     for part in parts:
-        piece = part.tobytes() if isinstance(part, array) else part
-        pieces.append(piece)
-        if len(piece) % 8:
-            pieces.append(bytes(-len(piece) % 8))
+        pieces.append(part)
+        if len(part) % 8:
+            pieces.append(bytes(-len(part) % 8))
     return pieces
 
 

@@ -27,7 +27,7 @@ class Prepared:
         self.statement = statement
         """Kept alive, since it is found by its identity."""
         self.text = str(compiled)
-        self.returns_rows = bool(getattr(statement, "is_select", False))
+        self.returns_rows = bool(getattr(statement, "is_select", False) or compiled.effective_returning)
         self._is_positional = compiled.positional
         self._names = tuple(compiled.positiontup or compiled.binds)
         self._own = {
@@ -80,6 +80,8 @@ class SqlConnection:
         """The connection as the driver knows it."""
         self._cursor: Any = pooled.cursor()
         self._pipeline: AbstractContextManager[Any] | None = None
+        self.is_durable = True
+        """Whether a commit waits for the disk, where that is a property of the connection."""
 
     @property
     def dialect_name(self) -> str:

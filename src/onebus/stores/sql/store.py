@@ -165,8 +165,14 @@ class SqlStore(Store):
         if statement is None:
             return None
         parameters = {"log_name": log, "batch": batch, "batch_count": count, "batch_size": len(batch)}
-        rows = await self._linked.writers.run_at_once(lambda it: it.execute(statement, parameters))
-        return rows[0][0] if rows else None
+
+        def append(transaction: Transaction) -> int | None:
+            rows = transaction.execute(statement, parameters)
+            if rows and not self._dialect.append_announces_itself:
+                transaction.grown[log] = None
+            return rows[0][0] - count + 1 if rows else None
+
+        return await self._linked.writers.run_at_once(append)
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         def read(transaction: Transaction) -> Slice:

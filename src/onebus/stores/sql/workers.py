@@ -213,9 +213,13 @@ class Workers:
 
     def _run_together(self, jobs: Sequence[Job], connection: SqlConnection) -> None:
         transaction = Transaction(connection, self._lookups)
-        if self._bell is None or all(job.at_once for job in jobs):
+        if self._bell is None:
             for job in jobs:
                 _run(job, transaction)
+            return
+        if len(jobs) == 1 and jobs[0].at_once:
+            self._dialect.run_at_once(connection, partial(_run_wanted, jobs[0], transaction), LONGEST_WAIT_SECONDS)
+            self._ring(transaction)
             return
         durable = any(job.durable for job in jobs)
         self._dialect.begin(connection, LONGEST_WAIT_SECONDS, durable=durable)
@@ -226,22 +230,22 @@ class Workers:
             return
         self._bell.prepare(transaction)
         self._dialect.commit(connection)
-        if transaction.grown:
+        self._ring(transaction)
+
+    def _ring(self, transaction: Transaction) -> None:
+        if self._bell is not None and transaction.grown:
             self._bell.ring(transaction)
             if self._on_grown is not None:
                 self._loop.call_soon_threadsafe(self._on_grown, transaction.grown)
 
     def _run_guarded(self, job: Job, transaction: Transaction, *, alone: bool) -> None:
         """Run a job such that its failure undoes nothing but itself."""
-        # A caller that has given up, for example because its deadline passed, must not be surprised later.
-        if job.done.cancelled():
-            return
         if alone:
-            _run(job, transaction)
+            _run_wanted(job, transaction)
             return
         grown = dict(transaction.grown)
         transaction.connection.command("SAVEPOINT job")
-        _run(job, transaction)
+        _run_wanted(job, transaction)
         if job.error is not None:
             transaction.connection.command("ROLLBACK TO job")
             transaction.grown = grown
@@ -264,6 +268,12 @@ def _tell(loop: asyncio.AbstractEventLoop, jobs: Sequence[Job]) -> None:
     # The loop is closed when a program ends without closing its store: nobody is left to be told.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(finish)
+
+
+def _run_wanted(job: Job, transaction: Transaction) -> None:
+    # A caller that has given up, for example because its deadline passed, must not be surprised later.
+    if not job.done.cancelled():
+        _run(job, transaction)
 
 
 def _run(job: Job, transaction: Transaction) -> None:

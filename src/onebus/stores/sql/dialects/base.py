@@ -2,9 +2,11 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
-from sqlalchemy import URL, ColumnElement, Engine, Select
+from sqlalchemy import URL, ColumnElement, Engine
+from sqlalchemy.sql import ClauseElement
 
 from onebus.errors import BusError, MissingDriver, StoreError, StoreUnavailable
 from onebus.stores.base import Inspection
@@ -26,6 +28,9 @@ class SqlDialect(ABC):
     transactions_per_commit: ClassVar[int] = 1
     """How many waiting transactions are committed together, at most."""
 
+    append_announces_itself: ClassVar[bool] = False
+    """Whether the statement of `append_at_once` also wakes those who watch the log."""
+
     def __init__(self, url: URL, deadline_seconds: float = 10.0) -> None:
         self.url = url
         self.patience_seconds = max(2, math.ceil(deadline_seconds))
@@ -45,13 +50,17 @@ class SqlDialect(ABC):
     def driver_errors(self) -> type[Exception]:
         """What everything that the driver raises is."""
 
-    def append_at_once(self, now: ColumnElement[int]) -> Select[Any] | None:
-        """Return one statement that appends to a log that exists, and announces it, where the database can do that.
+    def append_at_once(self, now: ColumnElement[int]) -> ClauseElement | None:
+        """Return one statement that appends to a log that exists, where the database can do that.
 
-        It takes ``log_name``, ``batch``, ``batch_count`` and ``batch_size``, and selects the first id of the batch, or
+        It takes ``log_name``, ``batch``, ``batch_count`` and ``batch_size``, and returns the last id of the batch, or
         no row if there is no such log.
         """
         return None
+
+    def run_at_once(self, connection: SqlConnection, function: Callable[[], None], deadline_seconds: float) -> None:
+        """Run a function that executes one statement, which is a transaction by itself."""
+        function()
 
     @abstractmethod
     def create_bell(self, client: str) -> Bell: ...

@@ -44,6 +44,7 @@ class PostgresqlDialect(SqlDialect):
 
     name = "postgresql"
     extra = "postgres"
+    append_announces_itself = True
     writers = 4
     readers = 2
 
@@ -99,7 +100,7 @@ class PostgresqlDialect(SqlDialect):
         head = func.concat_ws(" ", tail.c.epoch, tail.c.last_id, count, tail.c.now_ms, "0", "") + "\n"
         packed = func.encode(func.convert_to(head, "UTF8").op("||")(blob), "base64")
         payload = case((size <= MAX_NEWS_BYTES, func.concat(name, "\n", packed)), else_=name)
-        return select(tail.c.last_id - count + 1, func.pg_notify(CHANNEL, payload)).add_cte(stored)
+        return select(tail.c.last_id, func.pg_notify(CHANNEL, payload)).add_cte(stored)
 
     @property
     def driver_errors(self) -> type[Exception]:

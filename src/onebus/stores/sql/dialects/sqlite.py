@@ -2,11 +2,27 @@
 
 import sqlite3
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import URL, BigInteger, ColumnElement, Engine, bindparam, create_engine, event
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    ColumnElement,
+    Engine,
+    LargeBinary,
+    String,
+    bindparam,
+    create_engine,
+    event,
+    insert,
+    or_,
+    select,
+)
 from sqlalchemy.pool import NullPool
+from sqlalchemy.sql import ClauseElement
 
 from onebus.errors import AccessDenied, BusError, InvalidUrl, StoreError, StoreFull, StoreUnavailable
 from onebus.stores.base import Finding, Inspection, Verdict
@@ -14,6 +30,7 @@ from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.unix import UnixBell
 from onebus.stores.sql.connection import SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.tables import batches, logs
 
 BUSY_PAUSE_SECONDS: Final = 0.0002
 _PRAGMAS = (
@@ -67,20 +84,35 @@ class SqliteDialect(SqlDialect):
     def create_bell(self, client: str) -> Bell:
         return UnixBell(self._path.with_name(self._path.name + "-bells"), client)
 
+    def append_at_once(self, now: ColumnElement[int]) -> ClauseElement:
+        # The fewer calls, the better: after each of them the thread has to win back the interpreter.
+        count, size = bindparam("batch_count", type_=BigInteger), bindparam("batch_size", type_=BigInteger)
+        is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > now)
+        row = select(
+            logs.c.id,
+            logs.c.last_id + count,
+            count,
+            size,
+            logs.c.bytes_appended + size,
+            now,
+            bindparam("batch", type_=LargeBinary),
+        ).where(logs.c.name == bindparam("log_name", type_=String), is_alive)
+        columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
+        return insert(batches).from_select(columns, row).returning(batches.c.last_id)
+
+    def run_at_once(self, connection: SqlConnection, function: Callable[[], None], deadline_seconds: float) -> None:
+        self._set_durable(connection, True)
+        _when_free(function, deadline_seconds)
+
     def begin(self, connection: SqlConnection, deadline_seconds: float, *, durable: bool = True) -> None:
+        self._set_durable(connection, durable)
+        _when_free(lambda: connection.command("BEGIN IMMEDIATE"), deadline_seconds)
+
+    def _set_durable(self, connection: SqlConnection, durable: bool) -> None:
         # In WAL mode NORMAL leaves out nothing but the wait for the disk; the next durable commit makes up for it.
-        connection.command("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
-        deadline = time.monotonic() + deadline_seconds
-        while True:
-            try:
-                connection.command("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
-                    raise
-                # Shorter and steadier than SQLite's own waiting, which doubles its pauses up to 100 ms.
-                time.sleep(BUSY_PAUSE_SECONDS)
-            else:
-                return
+        if connection.is_durable != durable:
+            connection.command("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
+            connection.is_durable = durable
 
     def rollback(self, connection: SqlConnection) -> None:
         # Some errors, such as a full disk, have already rolled back by themselves.
@@ -136,26 +168,28 @@ class SqliteDialect(SqlDialect):
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
-    deadline = time.monotonic() + 5.0
     for pragma in _PRAGMAS:
-        while True:
-            try:
-                connection.execute(f"PRAGMA {pragma}")
-            except sqlite3.OperationalError as error:
-                # Ten processes that start at once all want to switch the new file to WAL.
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(BUSY_PAUSE_SECONDS)
-            else:
-                break
+        # Ten processes that start at once all want to switch the new file to WAL.
+        _when_free(partial(connection.execute, f"PRAGMA {pragma}"), deadline_seconds=5.0)
+
+
+def _when_free(function: Callable[[], object], deadline_seconds: float) -> None:
+    """Call a function again and again while another process has the lock that it needs."""
+    deadline = time.monotonic() + deadline_seconds
+    while True:
+        try:
+            function()
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            # Shorter and steadier than SQLite's own waiting, which doubles its pauses up to 100 ms.
+            time.sleep(BUSY_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _primary_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-def _is_busy(error: Exception) -> bool:
-    return _primary_code(error) == sqlite3.SQLITE_BUSY
 
 
 def _wall_clock_ms() -> int:

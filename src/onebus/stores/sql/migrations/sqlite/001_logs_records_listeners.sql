@@ -29,6 +29,14 @@ CREATE TABLE onebus_batch (
     PRIMARY KEY (log_id, last_id)
 );
 
+-- An append is one INSERT; the counters of its log follow by themselves.
+CREATE TRIGGER onebus_batch_appended AFTER INSERT ON onebus_batch BEGIN
+    UPDATE onebus_log SET
+        last_id = NEW.last_id,
+        bytes_appended = NEW.end_byte,
+        expires_ms = CASE WHEN ttl_ms > 0 THEN NEW.appended_ms + ttl_ms ELSE 0 END
+    WHERE id = NEW.log_id; END;
+
 -- A range of ids below head that is not done: leased or delayed until due_ms, or free when due_ms is 0.
 CREATE TABLE onebus_hold (
     log_id INTEGER NOT NULL,
