@@ -42,6 +42,11 @@ class Lease:
         return replace(self, first=first, last=last)
 
 
+def ranges_of(leases: Iterable[Lease]) -> list[tuple[int, int]]:
+    """Return the ids that leases name: all of them are lost when their log is gone."""
+    return [(lease.first, lease.last) for lease in leases]
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A range of ids below ``head`` that is not done yet, as a store keeps it."""
@@ -64,6 +69,16 @@ class Hold:
 
     def lease(self) -> Lease:
         return Lease(self.first, self.last, self.fence, self.attempts)
+
+    def put_back(self, due_ms: int, *, fence: int | None, attempts: int) -> "Hold":
+        """Return the hold with another due time; with a fence it is released, and then always redelivered."""
+        return replace(
+            self,
+            due_ms=due_ms,
+            fence=self.fence if fence is None else fence,
+            attempts=self.attempts + attempts,
+            redeliver=self.redeliver or fence is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

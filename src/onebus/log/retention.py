@@ -23,6 +23,12 @@ class Retention:
             if limit is not None and limit < 0:
                 raise InvalidArgument(f"{name} must not be negative, but is {limit}.")
 
+    def forgets(self, *, age_ms: int, bytes_since: int, is_newest: bool) -> bool:
+        """Return whether a batch has to go, given its age and the size of the log from its start on."""
+        too_old = self.max_age_seconds is not None and age_ms > self.max_age_seconds * 1000
+        too_much = self.max_bytes is not None and not is_newest and bytes_since > self.max_bytes
+        return too_old or too_much
+
     @property
     def is_unlimited(self) -> bool:
         return self.max_count is None and self.max_bytes is None and self.max_age_seconds is None

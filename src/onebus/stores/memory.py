@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from onebus.errors import VersionConflict
-from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease
+from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import Origin, StoredBatch
@@ -166,15 +166,7 @@ class MemoryLog:
         """Set leased ids to another due time, and to no fence when they are released."""
         carving = self.holds.carve(leases)
         for hold in carving.taken:
-            self.holds.add(
-                replace(
-                    hold,
-                    due_ms=due_ms,
-                    fence=hold.fence if fence is None else fence,
-                    attempts=hold.attempts + attempts,
-                    redeliver=hold.redeliver or fence is not None,
-                )
-            )
+            self.holds.add(hold.put_back(due_ms, fence=fence, attempts=attempts))
         return carving.lost
 
     def discard(self, done: Sequence[Hold]) -> None:
@@ -199,13 +191,9 @@ class MemoryLog:
         if retain.max_count is not None:
             first_id = max(first_id, self.last_id - retain.max_count + 1)
         for batch in self.shelf.since(first_id):
-            too_old = retain.max_age_seconds is not None and batch.appended_ms < now_ms - retain.max_age_seconds * 1000
-            too_much = (
-                retain.max_bytes is not None
-                and batch.last_id < self.last_id
-                and self.bytes_appended - self.ends_at_byte[batch.last_id] + len(batch.blob) > retain.max_bytes
-            )
-            if not (too_old or too_much):
+            bytes_since = self.bytes_appended - self.ends_at_byte[batch.last_id] + len(batch.blob)
+            is_newest = batch.last_id == self.last_id
+            if not retain.forgets(age_ms=now_ms - batch.appended_ms, bytes_since=bytes_since, is_newest=is_newest):
                 break
             first_id = batch.last_id + 1
         self.forget_before(first_id)
@@ -324,17 +312,17 @@ class MemoryStore(Store):
     async def _claim(self, log: str, request: ClaimRequest) -> Claim:
         found = self._find(log)
         if found is None:
-            return Claim((), (), _all(request.settle))
+            return Claim((), (), ranges_of(request.settle))
         return found.claim(request, self._now_ms())
 
     async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
         found = self._find(log)
-        return _all(leases) if found is None else found.settle(leases)
+        return ranges_of(leases) if found is None else found.settle(leases)
 
     async def _release(self, log: str, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
         found = self._find(log)
         if found is None:
-            return _all(leases)
+            return ranges_of(leases)
         due_ms = self._now_ms() + delay_ms if delay_ms else FREE
         lost = found.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1)
         self._wake(log)
@@ -343,7 +331,7 @@ class MemoryStore(Store):
     async def _extend(self, log: str, leases: Sequence[Lease], lease_ms: int) -> Lost:
         found = self._find(log)
         if found is None:
-            return _all(leases)
+            return ranges_of(leases)
         return found.put_back(leases, self._now_ms() + lease_ms, fence=None, attempts=0)
 
     async def _trim(self, log: str, retain: Retention) -> int:
@@ -442,10 +430,6 @@ class MemoryStore(Store):
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _all(leases: Sequence[Lease]) -> Lost:
-    return [(lease.first, lease.last) for lease in leases]
 
 
 def _check_version(name: str, record: MemoryRecord | None, expected: int | None) -> None:

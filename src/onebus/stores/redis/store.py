@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onebus.errors import StoreUnavailable, VersionConflict
-from onebus.log.claims import Lease
+from onebus.log.claims import Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import Retention
 from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
@@ -88,7 +88,7 @@ class RedisStore(Store):
             request.owner,
             *sweep_of(request.settle),
         )
-        return Claim((), (), _all(request.settle)) if answer is None else claim_of(answer)
+        return Claim((), (), ranges_of(request.settle)) if answer is None else claim_of(answer)
 
     async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
         return await self._change_leases(log, "settle", leases)
@@ -104,7 +104,7 @@ class RedisStore(Store):
     ) -> Lost:
         channel = self._channels.of_growth(log)
         answer = await self._run(scripts.CHANGE, log_keys(log), action, wait_ms, attempts, channel, *sweep_of(leases))
-        return _all(leases) if answer is None else lost_of(answer)
+        return ranges_of(leases) if answer is None else lost_of(answer)
 
     async def _trim(self, log: str, retain: Retention) -> int:
         first_id: int | None = await self._run(scripts.TRIM, log_keys(log), *limits_of(retain))
@@ -214,10 +214,6 @@ def _connections_to(address: Address, deadline_seconds: float) -> Connections:
 
 def _new_epoch() -> str:
     return secrets.token_hex(8)
-
-
-def _all(leases: Sequence[Lease]) -> Lost:
-    return [(lease.first, lease.last) for lease in leases]
 
 
 def _conflict(name: str, version: int, expected: int | None) -> VersionConflict:

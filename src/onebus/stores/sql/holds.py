@@ -76,16 +76,7 @@ class HoldRows:
     def put_back(self, leases: Sequence[Lease], due_ms: int, *, fence: int | None, attempts: int) -> Lost:
         """Set leased ids to another due time, and to no fence when they are released."""
         carving = self.carve(leases)
-        self.add(
-            replace(
-                hold,
-                due_ms=due_ms,
-                fence=hold.fence if fence is None else fence,
-                attempts=hold.attempts + attempts,
-                redeliver=hold.redeliver or fence is not None,
-            )
-            for hold in carving.taken
-        )
+        self.add(hold.put_back(due_ms, fence=fence, attempts=attempts) for hold in carving.taken)
         return carving.lost
 
     def free_due(self, now_ms: int) -> list[Hold]:

@@ -294,15 +294,8 @@ class SqlLog:
         while True:
             front = self._transaction.execute(_front, {"log": row.id, "first": first_id})
             for last_id, size, end_byte, appended_ms in front:
-                too_old = (
-                    retain.max_age_seconds is not None and appended_ms < row.now_ms - retain.max_age_seconds * 1000
-                )
-                too_much = (
-                    retain.max_bytes is not None
-                    and last_id < row.last_id
-                    and row.bytes_appended - end_byte + size > retain.max_bytes
-                )
-                if not (too_old or too_much):
+                age_ms, bytes_since = row.now_ms - appended_ms, row.bytes_appended - end_byte + size
+                if not retain.forgets(age_ms=age_ms, bytes_since=bytes_since, is_newest=last_id == row.last_id):
                     return first_id
                 first_id = last_id + 1
             if len(front) < FRONT_BATCHES_AT_ONCE:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from onebus.errors import BusError, InvalidUrl, StoreClosed, StoreUnavailable
 from onebus.log.batch import Entry, decode, encode
-from onebus.log.claims import Lease
+from onebus.log.claims import Lease, ranges_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import Origin
 from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
@@ -184,7 +184,7 @@ class SqlStore(Store):
     async def _claim(self, log: str, request: ClaimRequest) -> Claim:
         def claim(transaction: Transaction) -> Claim:
             found = logs.find(transaction, log, lock=True)
-            return Claim((), (), _all(request.settle)) if found is None else found.claim(request)
+            return Claim((), (), ranges_of(request.settle)) if found is None else found.claim(request)
 
         # A lease that is forgotten in a power cut delivers its messages again, as it promises. What is delivered at
         # most once must be remembered.
@@ -202,7 +202,7 @@ class SqlStore(Store):
     async def _change_leases(self, log: str, leases: Sequence[Lease], change: Callable[[logs.SqlLog], Lost]) -> Lost:
         def run(transaction: Transaction) -> Lost:
             found = logs.find(transaction, log, lock=True)
-            return _all(leases) if found is None else change(found)
+            return ranges_of(leases) if found is None else change(found)
 
         return await self._write_with(run, durable=False)
 
@@ -376,7 +376,3 @@ class _Link:
         await self.readers.close()
         await self.bell.close()
         self.database.close()
-
-
-def _all(leases: Sequence[Lease]) -> Lost:
-    return [(lease.first, lease.last) for lease in leases]
