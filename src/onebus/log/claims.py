@@ -63,10 +63,6 @@ class Hold:
     def count(self) -> int:
         return self.last - self.first + 1
 
-    @property
-    def is_leased(self) -> bool:
-        return self.fence != NO_FENCE and self.due_ms != FREE
-
     def lease(self) -> Lease:
         return Lease(self.first, self.last, self.fence, self.attempts)
 

@@ -29,9 +29,5 @@ class Retention:
         too_much = self.max_bytes is not None and not is_newest and bytes_since > self.max_bytes
         return too_old or too_much
 
-    @property
-    def is_unlimited(self) -> bool:
-        return self.max_count is None and self.max_bytes is None and self.max_age_seconds is None
-
 
 KEEP_ALL = Retention()
