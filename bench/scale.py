@@ -51,7 +51,7 @@ class Scale:
     @property
     def rounds(self) -> int:
         """How often a long and a short log take turns."""
-        return self._scaled(20, at_least=3)
+        return self._scaled(40, at_least=3)
 
     def _scaled(self, full: int, at_least: int) -> int:
         return max(full * self.messages // FULL, at_least)

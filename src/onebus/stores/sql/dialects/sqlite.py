@@ -41,8 +41,9 @@ _PRAGMAS = (
     # Some distributions overwrite what is deleted with zeros, which doubles what a queue writes.
     "secure_delete=OFF",
     "temp_store=MEMORY",
-    "cache_size=-16000",
-    "wal_autocheckpoint=2000",
+    # Small enough to be warm soon: memory that is touched for the first time costs more than a page read again.
+    "cache_size=-4000",
+    "wal_autocheckpoint=500",
 )
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
