@@ -45,6 +45,73 @@ class PayloadTooLarge(InvalidArgument):
     code = "payload_too_large"
 
 
+class NotSerializable(InvalidArgument):
+    """A value cannot be written as JSON; nothing was stored."""
+
+    code = "not_serializable"
+
+
+class AlreadyConnected(BusError):
+    """The bus is connected already; disconnect it first."""
+
+    code = "already_connected"
+
+
+class NotConnected(BusError):
+    """The bus is not connected; connect it first, or use it in ``async with``."""
+
+    code = "not_connected"
+
+
+class AlreadyAttached(BusError):
+    """The object is attached or connected already; detach it first, or use another object of the same name."""
+
+    code = "already_attached"
+
+
+class NotAttached(BusError):
+    """The object has to be attached or connected for this."""
+
+    code = "not_attached"
+
+
+class AlreadyConsuming(BusError):
+    """The queue object is consuming already; stop it first, or use another object of the same name."""
+
+    code = "already_consuming"
+
+
+class Overloaded(BusError):
+    """More waits to be stored than may wait; nothing of this call was accepted."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class NoOneServes(BusError):
+    """Nobody serves the requested service at this moment."""
+
+    code = "no_one_serves"
+    retryable = True
+
+
+class RequestTimedOut(BusError):
+    """No reply came in time. The request may have been carried out."""
+
+    code = "request_timed_out"
+    retryable = True
+
+
+class RequestFailed(BusError):
+    """The service answered with an error; ``remote_code`` says which."""
+
+    code = "request_failed"
+
+    def __init__(self, message: str, remote_code: str = "error") -> None:
+        super().__init__(message)
+        self.remote_code = remote_code
+
+
 class MissingDriver(BusError):
     """The store needs a library that is not installed."""
 

@@ -118,6 +118,11 @@ class Batch(msgspec.Struct, frozen=True):
     times: memoryview | None
     kinds: memoryview | None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its messages are nothing but values, all of one kind and time."""
+        return self.keys is None and self.headers is None and self.times is None and self.kinds is None
+
     def payloads(self) -> list[bytes]:
         """Return just the values, in order: the cheapest way to the messages."""
         data = bytes(self.values.data)
@@ -127,7 +132,7 @@ class Batch(msgspec.Struct, frozen=True):
     def entries(self) -> list[Entry]:
         """Return the messages, in order."""
         payloads = self.payloads()
-        if self.keys is None and self.headers is None and self.times is None and self.kinds is None:
+        if self.is_plain:
             kind, time_ms = self.kind, self.time_ms
             return [Entry(value, kind, None, None, time_ms) for value in payloads]
         nothing = [None] * self.count

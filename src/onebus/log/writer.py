@@ -6,17 +6,20 @@ pays one round trip for all that happened during the last one: group commit, for
 """
 
 import asyncio
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import cast
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
-from onebus.errors import PayloadTooLarge, StoreClosed
+from onebus.errors import Overloaded, PayloadTooLarge, StoreClosed
 from onebus.log.batch import Entry, Kind, encode, encode_values
 
 AppendBatch = Callable[[str, bytes], Awaitable[int]]
 """Stores a batch in a log and returns the id of its first message."""
+
+Unheard = Callable[[str, Exception], None]
+"""Called with the log and the error when a batch failed and none of its callers waits to hear of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,61 +29,138 @@ class WriterLimits:
     max_batch_messages: int = 10_000
     max_batch_bytes: int = 1024 * 1024
     """A batch is closed before it exceeds either limit; what is left over waits for the next one."""
+    max_waiting_bytes: int = 64 * 1024 * 1024
+    """What may wait to be stored; beyond that, callers wait for their turn."""
 
 
-@dataclass(slots=True)
-class _Call:
-    """Messages of one caller that must go into one batch, and the future that gets their first id."""
+class Receipt:
+    """The promise that messages will be stored. Awaiting it gives the id of the first of them.
 
-    messages: Sequence[Entry] | Sequence[bytes]
-    kind: Kind | None
-    """The kind of all messages when they are nothing but values; None when they are entries."""
-    size: int
-    stored: asyncio.Future[int]
+    Cancellation: messages whose batch is still open are not stored; otherwise they may be.
+    """
 
-    def entries(self) -> Sequence[Entry]:
-        if self.kind is None:
-            return cast("Sequence[Entry]", self.messages)
-        return [Entry(value, self.kind) for value in cast("Sequence[bytes]", self.messages)]
+    __slots__ = ("_batch", "_count", "_index")
+
+    def __init__(self, batch: "_Batch", index: int, count: int = 1) -> None:
+        self._batch = batch
+        self._index = index
+        self._count = count
+
+    def __await__(self) -> Generator[Any, None, int]:
+        batch = self._batch
+        if not batch.is_done:
+            try:
+                yield from batch.wait()
+            except BaseException:
+                self.give_up()
+                raise
+        return batch.id_of(self._index)
+
+    def give_up(self) -> None:
+        """Take the messages back if they have not left yet."""
+        self._batch.forget(self._index, self._count)
+
+    def ids(self) -> range:
+        """Return the ids of all messages, which are stored by now."""
+        first_id = self._batch.id_of(self._index)
+        return range(first_id, first_id + self._count)
 
 
-@dataclass(slots=True)
 class _Batch:
-    """Calls that leave together, encoded."""
+    """Messages that leave together: plain values of one kind as long as there are no others, else entries."""
 
-    calls: Sequence[_Call]
-    blob: bytes
+    __slots__ = ("_blob", "_error", "_first_id", "_given_up", "is_done", "kind", "messages", "size", "waiters")
+
+    def __init__(self, kind: Kind | None) -> None:
+        self.kind = kind
+        """The kind of all messages while they are nothing but values; None when they are entries."""
+        self.messages: list[Any] = []
+        self.size = 0
+        self.waiters: list[asyncio.Future[None]] = []
+        self.is_done = False
+        self._blob: bytes | None = None
+        self._given_up: list[int] = []
+        self._first_id = 0
+        self._error: Exception | None = None
+
+    def wait(self) -> asyncio.Future[None]:
+        """Return a future that is done when the batch is; one for each who waits, so that any may be cancelled."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_done:
+            waiter.set_result(None)
+        self.waiters.append(waiter)
+        return waiter
+
+    def use_entries(self) -> None:
+        if self.kind is not None:
+            kind, self.kind = self.kind, None
+            self.messages = [Entry(value, kind) for value in self.messages]
+
+    def forget(self, index: int, count: int) -> None:
+        """Leave out messages, unless they are encoded already; the others keep their order."""
+        if self._blob is None:
+            for position in range(index, index + count):
+                insort(self._given_up, position)
+
+    def seal(self, now_ms: int, *, compress: bool) -> bytes:
+        """Encode the messages, once; from here on nothing can be left out. Nothing is left of an abandoned batch."""
+        if self._blob is None:
+            messages = self.messages
+            if self._given_up:
+                gone = set(self._given_up)
+                messages = [message for position, message in enumerate(messages) if position not in gone]
+            if not messages:
+                self._blob = b""
+            elif self.kind is None:
+                self._blob = encode(messages, now_ms=now_ms, compress=compress)
+            else:
+                self._blob = encode_values(messages, kind=self.kind, now_ms=now_ms, compress=compress)
+        return self._blob
+
+    def id_of(self, index: int) -> int:
+        if self._error is not None:
+            raise self._error
+        return self._first_id + index - bisect_left(self._given_up, index)
+
+    def stored(self, first_id: int) -> None:
+        self._first_id = first_id
+        self._finish()
+
+    def failed(self, error: Exception) -> None:
+        self._error = error
+        self._finish()
+
+    def abandoned(self) -> None:
+        """Wake the callers of a batch that nobody will store any more: they must not hang."""
+        self._error = StoreClosed("The writer was stopped before these messages were stored.")
+        for waiter in self.waiters:
+            waiter.cancel()
+        self._finish()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        self.messages = []
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
-@dataclass(slots=True)
 class _Lane:
-    """What is on its way to one log, in order."""
+    """What is on its way to one log, in order. The last batch is open for more until it is full or leaves."""
 
-    waiting: deque[_Call] = field(default_factory=deque)
-    count: int = 0
-    size: int = 0
-    """Messages and bytes that wait."""
-    prepared: _Batch | None = None
-    """A full batch, encoded while the one before it is on its way, so that it can leave at once."""
-    draining: asyncio.Task[None] | None = None
+    __slots__ = ("batches", "draining", "leaving", "open")
 
-    def add(self, call: _Call) -> None:
-        self.waiting.append(call)
-        self.count += len(call.messages)
-        self.size += call.size
-
-    def take(self) -> _Call:
-        call = self.waiting.popleft()
-        self.count -= len(call.messages)
-        self.size -= call.size
-        return call
+    def __init__(self) -> None:
+        self.batches: deque[_Batch] = deque()
+        self.open: _Batch | None = None
+        self.leaving: _Batch | None = None
+        self.draining: asyncio.Task[None] | None = None
 
 
 class LogWriter:
     """Appends messages to logs, in as few batches as the pace of the store allows.
 
-    Order: ids follow the order of the calls, per log. Each caller waits until its own messages are stored,
-    so what gathers here is bounded by what the callers hold, and what leaves at once by the limits.
+    Order: ids follow the order of the calls, per log. What waits here is bounded, and so is what leaves at once.
     """
 
     def __init__(
@@ -90,13 +170,62 @@ class LogWriter:
         clock: Callable[[], int],
         limits: WriterLimits | None = None,
         compress: bool = False,
+        unheard: Unheard | None = None,
     ) -> None:
         self._append = append
         self._clock = clock
-        self._limits = limits or WriterLimits()
+        limits = limits or WriterLimits()
+        self._max_messages = limits.max_batch_messages
+        self._max_bytes = limits.max_batch_bytes
+        self._max_message_bytes = limits.max_message_bytes
+        self._max_waiting_bytes = limits.max_waiting_bytes
         self._compress = compress
+        self._unheard = unheard
         self._lanes: dict[str, _Lane] = {}
+        self._waiting_bytes = 0
+        self._for_room: deque[asyncio.Future[None]] = deque()
         self._closed = False
+
+    # Without waiting
+
+    def post(self, log: str, entry: Entry) -> Receipt:
+        """Accept one message now, to be stored with the others of this turn of the loop.
+
+        The receipt need not be awaited; a failure that nobody awaits is told to ``unheard``.
+
+        Raises:
+            PayloadTooLarge: the message exceeds the limit; nothing is stored.
+            Overloaded: too much waits already. `append` waits for its turn instead.
+        """
+        size = _size(entry)
+        self._check(size)
+        batch = self._batch_for(log, None, 1, size)
+        batch.messages.append(entry)
+        return Receipt(batch, len(batch.messages) - 1)
+
+    def post_value(self, log: str, value: bytes, kind: Kind) -> Receipt:
+        """Accept one message that is nothing but a value: as `post`, at a fraction of the cost."""
+        size = len(value)
+        lane = self._lanes.get(log)
+        batch = lane.open if lane is not None else None
+        if (
+            batch is None
+            or batch.kind is not kind
+            or len(batch.messages) >= self._max_messages
+            or batch.size + size > self._max_bytes
+            or size > self._max_message_bytes
+            or self._waiting_bytes > self._max_waiting_bytes
+        ):
+            self._check(size)
+            batch = self._batch_for(log, kind, 1, size)
+        else:
+            batch.size += size
+            self._waiting_bytes += size
+        messages = batch.messages
+        messages.append(value if batch.kind is kind else Entry(value, kind))
+        return Receipt(batch, len(messages) - 1)
+
+    # Waiting
 
     async def append(self, log: str, entry: Entry) -> int:
         """Append one message and return its id.
@@ -107,49 +236,125 @@ class LogWriter:
             PayloadTooLarge: the message exceeds the limit; nothing is stored.
             StoreError: the batch that held the message failed; only its own callers hear of that.
         """
-        (size,) = self._checked([_size(entry)])
-        return await self._enqueue(log, (entry,), None, size)
+        self._check(_size(entry))
+        await self._room()
+        return await self.post(log, entry)
+
+    async def append_value(self, log: str, value: bytes, kind: Kind) -> int:
+        """Append one message that is nothing but a value, as `append` does."""
+        self._check(len(value))
+        await self._room()
+        return await self.post_value(log, value, kind)
 
     async def append_many(self, log: str, entries: Sequence[Entry]) -> list[int]:
         """Append messages and return their ids: ascending, and dense within each batch that the list fills.
 
         Cancellation and errors are those of `append`; what did not leave before one of them is not stored.
         """
-        return await self._append_chunks(log, entries, None, self._checked([_size(entry) for entry in entries]))
+        return await self._append_chunks(log, entries, None, [_size(entry) for entry in entries])
 
     async def append_values(self, log: str, values: Sequence[bytes], *, kind: Kind = Kind.BYTES) -> list[int]:
         """Append messages that are nothing but values: the fastest way, at a fraction of the cost of entries."""
-        return await self._append_chunks(log, values, kind, self._checked(list(map(len, values))))
+        return await self._append_chunks(log, values, kind, list(map(len, values)))
+
+    async def flush(self) -> None:
+        """Return when all that was accepted before is stored or has failed."""
+        for lane in list(self._lanes.values()):
+            last = lane.batches[-1] if lane.batches else lane.leaving
+            if last is not None:
+                await last.wait()
 
     async def close(self) -> None:
         """Refuse new messages and return when those already accepted are stored or have failed."""
         self._closed = True
+        for waiter in self._for_room:
+            waiter.cancel()
         while draining := [lane.draining for lane in self._lanes.values() if lane.draining is not None]:
             await asyncio.wait(draining)
 
-    def _checked(self, sizes: list[int]) -> list[int]:
-        largest = max(sizes, default=0)
-        if largest > self._limits.max_message_bytes:
+    # Gathering
+
+    @property
+    def _is_full(self) -> bool:
+        return self._waiting_bytes > self._max_waiting_bytes
+
+    def _check(self, size: int) -> None:
+        if size > self._max_message_bytes:
             raise PayloadTooLarge(
-                f"A message of {largest} bytes exceeds the limit of {self._limits.max_message_bytes}; "
+                f"A message of {size} bytes exceeds the limit of {self._max_message_bytes}; "
                 "send less, or raise max_message_bytes."
             )
-        return sizes
+
+    async def _room(self) -> None:
+        """Return when it is the caller's turn and there is room."""
+        if self._is_full or self._for_room:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._for_room.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._for_room.remove(waiter)
+                self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._for_room and not self._is_full and not self._for_room[0].done():
+            self._for_room[0].set_result(None)
+
+    def _batch_for(self, log: str, kind: Kind | None, count: int, size: int) -> _Batch:
+        """Return the batch that takes `count` more messages, and make it expect them."""
+        if self._closed:
+            raise StoreClosed("The writer is closed and accepts no more messages.")
+        if self._is_full:
+            raise Overloaded(
+                f"{self._waiting_bytes} bytes wait to be stored already. Await what was pushed before pushing more."
+            )
+        lane = self._lanes.get(log)
+        if lane is None:
+            lane = self._lanes[log] = _Lane()
+            lane.draining = asyncio.create_task(self._drain(log, lane), name=f"onebus-writer {log}")
+        batch = lane.open
+        if batch is not None and not self._fits(len(batch.messages) + count, batch.size + size):
+            # Encoded while the one before it is on its way, a full batch can leave at once.
+            batch.seal(self._clock(), compress=self._compress)
+            batch = None
+        if batch is None:
+            batch = lane.open = _Batch(kind)
+            lane.batches.append(batch)
+        elif batch.kind is not kind:
+            batch.use_entries()
+        batch.size += size
+        self._waiting_bytes += size
+        return batch
+
+    def _fits(self, count: int, size: int) -> bool:
+        return count <= self._max_messages and size <= self._max_bytes
 
     async def _append_chunks(
         self, log: str, messages: Sequence[Entry] | Sequence[bytes], kind: Kind | None, sizes: Sequence[int]
     ) -> list[int]:
-        chunks = list(self._chunks(messages, sizes))
-        futures = [self._enqueue(log, chunk, kind, size) for chunk, size in chunks]
+        self._check(max(sizes, default=0))
+        receipts: list[Receipt] = []
         ids: list[int] = []
         try:
-            for future, (chunk, _) in zip(futures, chunks, strict=True):
-                first_id = await future
-                ids.extend(range(first_id, first_id + len(chunk)))
-        finally:
-            for future in futures:
-                future.cancel()
+            for chunk, size in self._chunks(messages, sizes):
+                await self._room()
+                receipts.append(self._post_chunk(log, chunk, kind, size))
+            for receipt in receipts:
+                await receipt
+                ids.extend(receipt.ids())
+        except BaseException:
+            for receipt in receipts:
+                receipt.give_up()
+            raise
         return ids
+
+    def _post_chunk(self, log: str, chunk: Sequence[Entry] | Sequence[bytes], kind: Kind | None, size: int) -> Receipt:
+        batch = self._batch_for(log, kind, len(chunk), size)
+        index = len(batch.messages)
+        if kind is not None and batch.kind is not kind:
+            chunk = [Entry(value, kind) for value in cast("Sequence[bytes]", chunk)]
+        batch.messages.extend(chunk)
+        return Receipt(batch, index, len(chunk))
 
     def _chunks(
         self, messages: Sequence[Entry] | Sequence[bytes], sizes: Sequence[int]
@@ -167,72 +372,38 @@ class LogWriter:
         if start < len(messages):
             yield messages[start:], total
 
-    def _fits(self, count: int, size: int) -> bool:
-        return count <= self._limits.max_batch_messages and size <= self._limits.max_batch_bytes
-
-    def _enqueue(
-        self, log: str, messages: Sequence[Entry] | Sequence[bytes], kind: Kind | None, size: int
-    ) -> asyncio.Future[int]:
-        if self._closed:
-            raise StoreClosed("The writer is closed and accepts no more messages.")
-        call = _Call(messages, kind, size, asyncio.get_running_loop().create_future())
-        lane = self._lanes.setdefault(log, _Lane())
-        lane.add(call)
-        if lane.draining is None:
-            lane.draining = asyncio.create_task(self._drain(log, lane), name=f"onebus-writer {log}")
-        elif lane.prepared is None and not self._fits(lane.count + 1, lane.size + 1):
-            lane.prepared = self._prepare(lane)
-        return call.stored
+    # Leaving
 
     async def _drain(self, log: str, lane: _Lane) -> None:
         try:
-            while batch := lane.prepared or self._prepare(lane):
-                lane.prepared = None
-                await self._store(log, batch)
+            while lane.batches:
+                batch = lane.leaving = lane.batches.popleft()
+                if batch is lane.open:
+                    lane.open = None
+                size = batch.size
+                try:
+                    await self._store(log, batch)
+                finally:
+                    self._waiting_bytes -= size
+                    self._wake_next()
         finally:
-            # Only a cancelled lane, or one whose code is wrong, leaves callers behind: they must not hang.
-            for call in lane.waiting:
-                call.stored.cancel()
+            # Only a cancelled lane, or one whose code is wrong, leaves batches behind.
+            for batch in lane.batches:
+                self._waiting_bytes -= batch.size
+                batch.abandoned()
             del self._lanes[log]
-
-    def _prepare(self, lane: _Lane) -> _Batch | None:
-        """Encode what waits, as much as one batch may hold, without those who have given up."""
-        calls: list[_Call] = []
-        count, size = 0, 0
-        while lane.waiting:
-            call = lane.waiting[0]
-            if call.stored.cancelled():
-                lane.take()
-                continue
-            count += len(call.messages)
-            size += call.size
-            if calls and not self._fits(count, size):
-                break
-            calls.append(lane.take())
-        return _Batch(calls, self._encode(calls)) if calls else None
 
     async def _store(self, log: str, batch: _Batch) -> None:
         try:
-            first_id = await self._append(log, batch.blob)
-        except BaseException as error:
-            for call in batch.calls:
-                if not call.stored.done():
-                    call.stored.set_exception(error) if isinstance(error, Exception) else call.stored.cancel()
-            if not isinstance(error, Exception):
-                raise
-            return
-        for call in batch.calls:
-            if not call.stored.done():
-                call.stored.set_result(first_id)
-            first_id += len(call.messages)
-
-    def _encode(self, calls: Sequence[_Call]) -> bytes:
-        kind = calls[0].kind
-        if kind is not None and all(call.kind is kind for call in calls):
-            values = list(chain.from_iterable(cast("Sequence[bytes]", call.messages) for call in calls))
-            return encode_values(values, kind=kind, now_ms=self._clock(), compress=self._compress)
-        entries = list(chain.from_iterable(call.entries() for call in calls))
-        return encode(entries, now_ms=self._clock(), compress=self._compress)
+            blob = batch.seal(self._clock(), compress=self._compress)
+            batch.stored(await self._append(log, blob) if blob else 0)
+        except Exception as error:
+            if self._unheard is not None and not batch.waiters:
+                self._unheard(log, error)
+            batch.failed(error)
+        except BaseException:
+            batch.abandoned()
+            raise
 
 
 def _size(entry: Entry) -> int:

@@ -37,6 +37,11 @@ class Health:
         """Call `listener` with True when the store comes online and with False when it goes offline."""
         self._listeners.append(listener)
 
+    def off_change(self, listener: Listener) -> None:
+        """Call `listener` no more."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
     async def wait_online(self) -> None:
         """Return once the store is online; the caller sets the deadline."""
         if not self._online.is_set():
@@ -91,7 +96,7 @@ class Health:
         self._tell(True)
 
     def _tell(self, online: bool) -> None:
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             try:
                 listener(online)
             except Exception:

@@ -1,0 +1,139 @@
+"""The bus: the connection to its stores, and the place where its objects come from."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+from onebus.errors import AlreadyConnected, InvalidArgument
+from onebus.events import Emitter
+from onebus.log.writer import WriterLimits
+from onebus.objects.link import Clock, Link
+from onebus.objects.queue import DEFAULT_TTL_SECONDS, Queue
+from onebus.stores import Store, StoreOptions, create_store
+
+DEFAULT_URL: Final = "sqlite:///onebus.db"
+
+_LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+
+
+class Bus(Emitter):
+    """One message bus on one store, or on several.
+
+    ``url`` says where it lives: ``sqlite:///bus.db``, ``postgresql://…``, ``mysql://…``, ``redis://…``,
+    ``redis+sentinel://…``, ``redis+cluster://…``, ``memory://name``, or a list of them, over which the objects are
+    spread. Use it in ``async with``, or call `connect` and `disconnect`.
+
+    Events: ``online``, ``offline``, ``error`` (error).
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] = DEFAULT_URL,
+        *,
+        log: logging.Logger | None = None,
+        log_level: str = "error",
+        deadline_seconds: float = 10.0,
+        max_message_bytes: int = 1024 * 1024,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        self.url = url
+        self._options = StoreOptions(deadline_seconds=deadline_seconds, clock=clock)
+        self._store: Store | None = None
+        limits = WriterLimits(max_message_bytes=max_message_bytes, max_waiting_bytes=16 * 1024 * 1024)
+        self._link = Link(self.events, clock=clock, limits=limits)
+        self.with_log(log or logging.getLogger("onebus"))
+        self._set_level(log_level)
+
+    @classmethod
+    def create(cls, url: str | Sequence[str] = DEFAULT_URL, **options: Any) -> Self:
+        """Create a bus, as its constructor does."""
+        return cls(url, **options)
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.disconnect()
+
+    async def connect(self) -> None:
+        """Connect to the stores; ``online`` is emitted before this returns.
+
+        Raises:
+            AlreadyConnected: it is connected.
+            StoreUnavailable, AccessDenied, InvalidUrl, MissingDriver: a store cannot be opened.
+        """
+        if self._store is not None:
+            raise AlreadyConnected("already connected")
+        store = self._store = create_store(self.url, self._options)
+        try:
+            await store.open()
+        except BaseException:
+            self._store = None
+            raise
+        self._link.connected(store)
+        store.health.on_change(self._health_changed)
+        self.log.debug("connected to %s", store.url)
+        await self.events.emit("online")
+
+    async def disconnect(self) -> None:
+        """Detach every object and close the stores; ``offline`` is emitted. Disconnecting twice does nothing.
+
+        What was pushed is stored, and what was fetched but not handed over goes back, before this returns.
+        """
+        if self._store is None:
+            return
+        store, self._store = self._store, None
+        store.health.off_change(self._health_changed)
+        was_online = store.health.is_online
+        try:
+            await self._link.disconnected()
+        finally:
+            await store.close()
+        self.log.debug("disconnected from %s", store.url)
+        if was_online:
+            await self.events.emit("offline")
+
+    @property
+    def is_online(self) -> bool:
+        """Whether all stores can be reached."""
+        return self._store is not None and self._store.health.is_online
+
+    def _health_changed(self, online: bool) -> None:
+        event = "online" if online else "offline"
+        self.log.warning("%s", event) if not online else self.log.info("%s", event)
+        self._link.run(self.events.emit(event), self.events, f"onebus-{event}")
+
+    # Logging
+
+    @property
+    def log(self) -> logging.Logger:
+        return self._link.log
+
+    def with_log(self, log: logging.Logger) -> Self:
+        """Write to another logger; returns the bus."""
+        self._link.log = log
+        return self
+
+    def debug(self, on: bool = True) -> Self:
+        """Write debug messages to the log, or do so no more."""
+        self.log.setLevel(logging.DEBUG if on else self._level)
+        return self
+
+    def _set_level(self, level: str) -> None:
+        if level not in _LEVELS:
+            raise InvalidArgument(f"log_level must be one of {', '.join(_LEVELS)}, but is {level!r}.")
+        self._level = _LEVELS[level]
+
+    # Objects
+
+    def queue(self, name: str, *, ttl: float = DEFAULT_TTL_SECONDS, max_size: int | None = None) -> Queue:
+        """Return an object for the queue `name`; attach it to use it.
+
+        ``ttl`` is how many seconds the queue lives without anybody attached. With ``max_size`` a push to a queue
+        that holds so many unfinished messages fails with `LogFull`.
+        """
+        return Queue(self._link, name, ttl=ttl, max_size=max_size)

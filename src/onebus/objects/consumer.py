@@ -1,0 +1,472 @@
+"""Takes messages out of a queue for one consumer, and gives back what was not handed over.
+
+Every mode that removes messages is a claim with a lease, told apart by what happens when the lease ends. At most once:
+the messages are done, so a crash loses what was fetched, but stopping gives it back. Reliable: they are delivered
+again, and the consumer's heartbeat keeps the lease alive as long as the consumer lives. With a lease of its own: they
+are delivered again unless they are acknowledged in time, however alive the consumer is.
+
+How much is fetched at once adapts to the pace of the consumer: a slow one takes one message after the other and leaves
+the rest to its peers, a fast one takes thousands.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from onebus.errors import BusError, CorruptBatch, InvalidArgument, LeaseLost, StoreUnavailable
+from onebus.log.batch import Batch, decode
+from onebus.log.claims import Lease
+from onebus.log.stored import StoredBatch
+from onebus.message import Message
+from onebus.objects.holding import Holding
+from onebus.stores.base import Claim, Slice, Store
+from onebus.stores.following import RETRY_SECONDS, SAFETY_POLL_SECONDS
+
+if TYPE_CHECKING:
+    from onebus.stores.switchboard import Watch
+
+LEASE_SECONDS: Final = 30.0
+"""How long messages stay with a consumer that was killed."""
+MAX_PREFETCH: Final = 10_000
+QUICK_SECONDS: Final = 0.02
+SLOW_SECONDS: Final = 0.1
+"""A fetch that was handed over faster or slower than this makes the next one larger or smaller."""
+IDLE_SECONDS: Final = 0.05
+"""How long a consumer with nothing to do waits before it settles what is done."""
+CORRUPT_PAUSE_SECONDS: Final = 60.0
+MESSAGES_PER_TURN: Final = 500
+"""After so many messages without a pause the event loop gets its turn."""
+
+
+class Host(Protocol):
+    """The object that a consumer works for."""
+
+    @property
+    def store(self) -> Store: ...
+
+    async def begin(self, consumer: "Consumer") -> None:
+        """Return when there is something to consume from, or the consumer was stopped."""
+
+    async def ended(self, consumer: "Consumer") -> None:
+        """Hear that a consumer has given everything back."""
+
+    async def report(self, error: Exception) -> None:
+        """Hear of what went wrong."""
+
+    async def bury(self, messages: Sequence[Message], reason: str) -> None:
+        """Put messages into the dead-letter queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """How to consume; see `onebus.objects.queue.Queue.consume`."""
+
+    max: int | None = None
+    remove: bool = True
+    index: int = 0
+    reliable: bool = False
+    last: int = 0
+    lease: float | None = None
+    max_attempts: int | None = None
+    prefetch: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.remove and (self.reliable or self.lease is not None):
+            raise InvalidArgument("remove=False leaves the messages where they are: there is nothing to acknowledge.")
+        if self.index < 0 or (self.index and self.remove):
+            raise InvalidArgument("index counts from 0, and is only for remove=False.")
+        if self.last and not self.reliable:
+            raise InvalidArgument("last is only for reliable=True.")
+        if self.lease is not None and not self.lease > 0:
+            raise InvalidArgument(f"lease must be greater than 0 seconds, but is {self.lease}.")
+        for name in ("max_attempts", "prefetch"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise InvalidArgument(f"{name} must be at least 1, but is {number}.")
+        if self.max_attempts is not None and not self.needs_ack:
+            raise InvalidArgument("max_attempts needs reliable=True or lease=…: without them there is one attempt.")
+
+    @property
+    def needs_ack(self) -> bool:
+        """Whether messages are delivered again unless they are acknowledged."""
+        return self.reliable or self.lease is not None
+
+    @property
+    def limit(self) -> int | None:
+        """How many messages are wanted in all; a negative `max` means any number, as none does."""
+        return None if self.max is None or self.max < 0 else self.max
+
+
+class Consumer:
+    """One run of consuming: iterate `messages`, and `stop` from wherever you are."""
+
+    def __init__(self, host: Host, log: str, options: ConsumeOptions, *, owner: str) -> None:
+        self.log = log
+        self.options = options
+        self.handed = 0
+        """How many messages were handed over."""
+        self.stopping = asyncio.Event()
+        self._host = host
+        self._owner = owner
+        self._holdings: list[Holding] = []
+        self._acked: list[Holding] = []
+        self._done: list[Lease] = []
+        self._limit = options.prefetch or 1
+        self._claiming: asyncio.Task[_Fetched] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._watch: Watch | None = None
+        self._is_waiting = False
+        self._is_drained = False
+        self._look_at = 0.0
+        self._stopping = False
+        self._returning: asyncio.Task[None] | None = None
+        self._lease_seconds = LEASE_SECONDS if options.lease is None else options.lease * 1.5
+        self._settling = asyncio.Lock()
+
+    def messages(self) -> AsyncGenerator[Message]:
+        """Hand over messages as they come, until stopped."""
+        return self._claimed() if self.options.remove else self._replayed()
+
+    async def stop(self) -> None:
+        """Hand over nothing more, and give back what was not handed over. May be called from a handler."""
+        self._stopping = True
+        self.stopping.set()
+        self._wake()
+        await self._give_back()
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._give_back)
+            await self._host.begin(self)
+            if self.options.limit == 0:
+                self._stopping = True
+            if not self._stopping:
+                self._watch = await stack.enter_async_context(self._host.store.watch(self.log))
+            yield
+
+    # Removing messages
+
+    async def _claimed(self) -> AsyncGenerator[Message]:
+        async with self._running():
+            if not self._stopping:
+                self._beating = asyncio.create_task(self._keep_leases(), name=f"onebus-leases {self.log}")
+            most, handed = self.options.limit, 0
+            while not self._stopping:
+                claim, holdings = await self._fetch()
+                began = time.monotonic()
+                for holding, messages in await self._received(claim, holdings):
+                    for message in messages:
+                        if self._stopping:
+                            return
+                        holding.handed = message.id
+                        self.handed = handed = handed + 1
+                        yield message
+                        if handed == most:
+                            return
+                        if handed % MESSAGES_PER_TURN == 0:
+                            await asyncio.sleep(0)
+                    if not self.options.needs_ack:
+                        self._done += holding.take_handed()
+                self._forget_finished()
+                self._adapt(claim.count, time.monotonic() - began)
+
+    async def _fetch(self) -> "_Fetched":
+        """Claim messages and settle those that are done; wait until there are some."""
+        while not self._stopping:
+            if self._is_drained and not await self._woken():
+                continue
+            try:
+                claim, holdings = await self._claim()
+            except StoreUnavailable:
+                self._rest(RETRY_SECONDS)
+            except BusError as error:
+                await self._host.report(error)
+                self._rest(SAFETY_POLL_SECONDS)
+            else:
+                if claim.lost:
+                    await self._lost(LeaseLost(self.log, claim.lost))
+                if claim.leases:
+                    return claim, holdings
+        return Claim((), ()), []
+
+    async def _claim(self) -> "_Fetched":
+        # A cancelled claim may have taken messages. So it goes on, and what it brings is given back.
+        self._claiming = asyncio.create_task(self._claim_and_settle(), name=f"onebus-claim {self.log}")
+        return await asyncio.shield(self._claiming)
+
+    async def _claim_and_settle(self) -> "_Fetched":
+        async with self._settling:
+            self._collect_acked()
+            done = tuple(self._done)
+            limit = self._limit
+            if self.options.limit is not None:
+                limit = min(limit, self.options.limit - self.handed)
+            claim = await self._host.store.claim(
+                self.log,
+                limit=limit,
+                lease_seconds=self._lease_seconds,
+                redeliver=self.options.needs_ack,
+                owner=self._owner,
+                settle=done,
+            )
+            del self._done[: len(done)]
+            holdings = [Holding(lease, self) for lease in claim.leases]
+            self._holdings += holdings
+            if claim.count < limit:
+                self._rest(SAFETY_POLL_SECONDS if claim.retry_after_seconds is None else claim.retry_after_seconds)
+            return claim, holdings
+
+    async def _received(self, claim: Claim, holdings: list[Holding]) -> list[tuple[Holding, list[Message]]]:
+        """Return the messages of a claim, without those that are not to be delivered."""
+        try:
+            decoded = [(batch, decode(batch.blob)) for batch in claim.batches]
+        except CorruptBatch as error:
+            await self._put_aside(holdings, error)
+            return []
+        received = [(holding, _messages(holding, decoded, self.options.needs_ack)) for holding in holdings]
+        if self.options.last or self.options.max_attempts is not None:
+            return [(holding, await self._sorted_out(holding, messages)) for holding, messages in received]
+        return received
+
+    async def _sorted_out(self, holding: Holding, messages: list[Message]) -> list[Message]:
+        """Acknowledge what was acknowledged in an earlier life, and bury what was tried too often."""
+        for message in messages:
+            if message.id <= self.options.last:
+                holding.ack(message.id)
+        messages = [message for message in messages if message.id > self.options.last]
+        most = self.options.max_attempts
+        if most is None or holding.lease.attempts <= most:
+            return messages
+        await self._host.bury(messages, f"delivered {most} times and never acknowledged")
+        for message in messages:
+            holding.ack(message.id)
+        return []
+
+    async def _put_aside(self, holdings: list[Holding], error: CorruptBatch) -> None:
+        for holding in holdings:
+            error.add_note(f"in {self.log!r}, among the messages {holding.lease.first} to {holding.lease.last}")
+            await self._host.store.release(self.log, holding.take_rest(), delay_seconds=CORRUPT_PAUSE_SECONDS)
+        await self._host.report(error)
+
+    def _adapt(self, fetched: int, seconds: float) -> None:
+        if self.options.prefetch is not None:
+            return
+        if seconds > SLOW_SECONDS:
+            self._limit = max(1, min(self._limit, fetched) // 2)
+        elif seconds < QUICK_SECONDS and fetched >= self._limit:
+            self._limit = min(self._limit * 2, MAX_PREFETCH)
+
+    # Waiting
+
+    def _rest(self, seconds: float) -> None:
+        """Do not look again before somebody wakes this consumer, or the time is up."""
+        self._is_drained = True
+        self._look_at = time.monotonic() + min(seconds, SAFETY_POLL_SECONDS)
+
+    async def _woken(self) -> bool:
+        """Wait, and return whether it is time to look; settle what is done meanwhile."""
+        if self._watch is None:
+            raise RuntimeError("a consumer that waits has a watch")
+        patience = max(self._look_at - time.monotonic(), 0.001)
+        is_busy = bool(self._done or self._acked)
+        self._is_waiting = True
+        try:
+            is_woken = await self._watch.wait(min(patience, IDLE_SECONDS) if is_busy else patience)
+        finally:
+            self._is_waiting = False
+        if not is_woken and is_busy and patience > IDLE_SECONDS:
+            await self._settle()
+            return False
+        self._is_drained = False
+        return True
+
+    def _wake(self) -> None:
+        if self._watch is not None:
+            self._watch.wake()
+
+    # What the holdings ask for
+
+    def acked(self, holding: Holding) -> None:
+        self._acked.append(holding)
+        if self._is_waiting:
+            self._wake()
+
+    async def ack_until(self, message_id: int) -> None:
+        """Settle everything that was handed over here, up to an id, now."""
+        for holding in self._holdings:
+            if holding.lease.first <= message_id:
+                holding.ack_until(message_id)
+        await self._settle()
+
+    async def release(self, leases: list[Lease], delay: float) -> None:
+        await self._host.store.release(self.log, leases, delay_seconds=delay)
+
+    async def extend(self, leases: list[Lease], seconds: float | None) -> None:
+        await self._host.store.extend(self.log, leases, lease_seconds=seconds or self._lease_seconds)
+
+    async def reject(self, message: Message, lease: Lease, reason: str) -> None:
+        await self._host.bury([message], reason)
+        await self._host.store.settle(self.log, [lease])
+
+    # Settling and giving back
+
+    def _collect_acked(self) -> None:
+        for holding in self._acked:
+            self._done += holding.take_acked()
+        if self._acked:
+            self._acked.clear()
+            self._forget_finished()
+
+    def _forget_finished(self) -> None:
+        self._holdings = [holding for holding in self._holdings if holding.is_open]
+
+    async def _settle(self) -> None:
+        """Settle what is done, now."""
+        async with self._settling:
+            self._collect_acked()
+            done = tuple(self._done)
+            if not done:
+                return
+            try:
+                await self._host.store.settle(self.log, done)
+            except LeaseLost as error:
+                await self._lost(error)
+            except StoreUnavailable:
+                # It is tried again with the next claim, or when the consumer stops.
+                return
+            del self._done[: len(done)]
+
+    async def _keep_leases(self) -> None:
+        """Extend what is held, as long as this consumer lives."""
+        with_handed = self.options.lease is None
+        while True:
+            await asyncio.sleep(self._lease_seconds / 3)
+            held = [lease for holding in self._holdings for lease in holding.leases(with_handed=with_handed)]
+            if not held:
+                continue
+            try:
+                await self._host.store.extend(self.log, held, lease_seconds=self._lease_seconds)
+            except LeaseLost as error:
+                await self._lost(error)
+            except StoreUnavailable:
+                continue
+            except Exception as error:
+                await self._host.report(error)
+
+    async def _lost(self, error: LeaseLost) -> None:
+        for first, last in error.lost:
+            for holding in self._holdings:
+                holding.lose(first, last)
+        if self.options.needs_ack:
+            await self._host.report(error)
+
+    async def _give_back(self) -> None:
+        """Settle what is done and give back the rest, once, even if the caller is cancelled meanwhile."""
+        self._stopping = True
+        if self._returning is None:
+            if self._beating is not None:
+                self._beating.cancel()
+            self._returning = asyncio.create_task(self._return_everything(), name=f"onebus-return {self.log}")
+        await asyncio.shield(self._returning)
+        await self._host.ended(self)
+
+    async def _return_everything(self) -> None:
+        try:
+            if self._claiming is not None:
+                await asyncio.gather(self._claiming, return_exceptions=True)
+            holdings = list(self._holdings)
+            if not self.options.needs_ack:
+                self._done += [lease for holding in holdings for lease in holding.take_handed()]
+            await self._settle()
+            rest = [lease for holding in holdings for lease in holding.take_rest()]
+            unacked = [lease for holding in holdings for lease in holding.take_handed()]
+            await self._host.store.release(self.log, rest, attempted=False)
+            await self._host.store.release(self.log, unacked)
+        except LeaseLost:
+            # Somebody else has them by now, or the queue was closed.
+            return
+        except BusError as error:
+            await self._host.report(error)
+
+    # Leaving messages where they are
+
+    async def _replayed(self) -> AsyncGenerator[Message]:
+        async with self._running():
+            after, to_skip, epoch = 0, self.options.index, ""
+            while not self._stopping:
+                try:
+                    found = await self._host.store.read(self.log, after=after)
+                except StoreUnavailable:
+                    self._rest(RETRY_SECONDS)
+                    await self._woken()
+                    continue
+                if epoch and found.epoch != epoch:
+                    # Another queue of the same name: its messages count from 1 again.
+                    after, epoch = 0, found.epoch
+                    continue
+                epoch = found.epoch
+                for message in _unread(found, after):
+                    after = message.id
+                    if to_skip:
+                        to_skip -= 1
+                        continue
+                    if self._stopping:
+                        return
+                    self.handed += 1
+                    yield message
+                    if self.handed == self.options.limit:
+                        return
+                if not found.batches:
+                    self._rest(SAFETY_POLL_SECONDS)
+                    await self._woken()
+
+
+_Fetched = tuple[Claim, list[Holding]]
+
+
+def _messages(holding: Holding, decoded: Sequence[tuple[StoredBatch, Batch]], needs_ack: bool) -> list[Message]:
+    """Return the messages of one lease."""
+    lease = holding.lease
+    keeper = holding if needs_ack else None
+    found: list[Message] = []
+    for stored, batch in decoded:
+        first, last = max(lease.first, stored.first_id), min(lease.last, stored.last_id)
+        if first > last:
+            continue
+        begin, end = first - stored.first_id, last - stored.first_id + 1
+        if batch.is_plain:
+            kind, time_ms, attempts = batch.kind, batch.time_ms, lease.attempts
+            found += [
+                Message(first + offset, value, kind, time_ms, attempts, keeper)
+                for offset, value in enumerate(batch.payloads()[begin:end])
+            ]
+        else:
+            found += [
+                Message(
+                    first + offset,
+                    entry.value,
+                    entry.kind,
+                    entry.time_ms or batch.time_ms,
+                    lease.attempts,
+                    keeper,
+                    entry.key,
+                    entry.headers,
+                )
+                for offset, entry in enumerate(batch.entries()[begin:end])
+            ]
+    return found
+
+
+def _unread(found: Slice, after: int) -> Iterator[Message]:
+    """Return the messages of a slice that follow an id."""
+    for stored in found.batches:
+        batch = decode(stored.blob)
+        for offset, entry in enumerate(batch.entries()):
+            message_id = stored.first_id + offset
+            if message_id > after:
+                time_ms = entry.time_ms or batch.time_ms
+                yield Message(message_id, entry.value, entry.kind, time_ms, 0, None, entry.key, entry.headers)

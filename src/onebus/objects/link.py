@@ -1,0 +1,143 @@
+"""What the objects of a bus share: its store while it is connected, and news that concern all of them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+from onebus.errors import NotConnected, SignalsMissed, StoreClosed
+from onebus.events import Events
+from onebus.log.writer import WriterLimits
+from onebus.stores.base import Store
+
+CLOSED_SIGNAL: Final = "closed-queues"
+"""The signal that carries the log of a queue that was closed for everybody."""
+
+Clock = Callable[[], int]
+"""Returns milliseconds since 1970."""
+
+
+class Attached(Protocol):
+    """An object that uses the store until it is detached."""
+
+    async def detach(self) -> None: ...
+
+
+class Closable(Attached, Protocol):
+    """An attached object that wants to hear when its log is closed for everybody."""
+
+    async def was_closed(self) -> None: ...
+
+
+class Link:
+    """The connection of a bus as its objects see it. It outlives any single connection."""
+
+    def __init__(self, events: Events, *, clock: Clock | None = None, limits: WriterLimits | None = None) -> None:
+        self.client = uuid4().hex[:16]
+        """Tells this bus from all others."""
+        self.events = events
+        self.log = logging.getLogger("onebus")
+        self.clock = clock or _wall_clock_ms
+        self.limits = limits or WriterLimits(max_waiting_bytes=16 * 1024 * 1024)
+        self._store: Store | None = None
+        self._attached: dict[object, Attached] = {}
+        self._closables: dict[str, list[Closable]] = {}
+        self._hearing: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[Any]] = set()
+
+    @property
+    def store(self) -> Store:
+        """The open store.
+
+        Raises:
+            NotConnected: the bus is not connected.
+        """
+        if self._store is None:
+            raise NotConnected("The bus is not connected. Await bus.connect() first, or use it in `async with`.")
+        return self._store
+
+    @property
+    def is_connected(self) -> bool:
+        return self._store is not None
+
+    def connected(self, store: Store) -> None:
+        self._store = store
+
+    async def disconnected(self) -> None:
+        """Detach every object, and end what runs for them."""
+        for attached in list(self._attached.values()):
+            await attached.detach()
+        tasks = [*self._background, *filter(None, [self._hearing])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._hearing = None
+        self._store = None
+
+    # Who is attached
+
+    def enter(self, attached: Attached) -> None:
+        """Remember an object that has to be detached before the store is closed."""
+        self._attached[attached] = attached
+
+    def leave(self, attached: Attached) -> None:
+        self._attached.pop(attached, None)
+
+    async def watch_closing(self, log: str, closable: Closable) -> None:
+        """Tell an object when its log is closed for everybody; returns when no such news can be missed."""
+        self._closables.setdefault(log, []).append(closable)
+        if self._hearing is None or self._hearing.done():
+            ready = asyncio.Event()
+            self._hearing = asyncio.create_task(self._hear_closings(ready), name="onebus-closings")
+            waiting = asyncio.create_task(ready.wait())
+            await asyncio.wait([self._hearing, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if self._hearing.done():
+                await self._hearing
+
+    def unwatch_closing(self, log: str, closable: Closable) -> None:
+        watching = self._closables.get(log, [])
+        if closable in watching:
+            watching.remove(closable)
+        if not watching:
+            self._closables.pop(log, None)
+
+    async def tell_closed(self, log: str) -> None:
+        """Tell everybody that a log was closed."""
+        await self.store.signal(CLOSED_SIGNAL, log.encode())
+
+    async def _hear_closings(self, ready: asyncio.Event) -> None:
+        async with self.store.listen(CLOSED_SIGNAL) as closings:
+            ready.set()
+            while True:
+                try:
+                    log = (await anext(closings)).decode()
+                except SignalsMissed as error:
+                    await self.events.emit("error", error)
+                    continue
+                except StoreClosed:
+                    return
+                for closable in list(self._closables.get(log, ())):
+                    await closable.was_closed()
+
+    # Tasks
+
+    def run(self, work: Coroutine[Any, Any, None], events: Events, name: str) -> asyncio.Task[None]:
+        """Run something in the background; what it fails with becomes an ``error`` event."""
+
+        async def reported() -> None:
+            try:
+                await work
+            except Exception as error:
+                await events.emit("error", error)
+
+        task = asyncio.create_task(reported(), name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
