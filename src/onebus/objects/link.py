@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from onebus.errors import NotConnected, SignalsMissed, StoreClosed
+from onebus.errors import NotConnected
 from onebus.events import Events
 from onebus.log.writer import WriterLimits
+from onebus.objects.ear import Ear
 from onebus.stores.base import Store
 
 CLOSED_SIGNAL: Final = "closed-queues"
@@ -44,7 +45,7 @@ class Link:
         self._store: Store | None = None
         self._attached: dict[object, Attached] = {}
         self._closables: dict[str, list[Closable]] = {}
-        self._hearing: asyncio.Task[None] | None = None
+        self._closings = Ear(CLOSED_SIGNAL, self._hear_closing, events)
         self._background: set[asyncio.Task[Any]] = set()
 
     @property
@@ -69,11 +70,10 @@ class Link:
         """Detach every object, and end what runs for them."""
         for attached in list(self._attached.values()):
             await attached.detach()
-        tasks = [*self._background, *filter(None, [self._hearing])]
-        for task in tasks:
+        await self._closings.close()
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._hearing = None
+        await asyncio.gather(*self._background, return_exceptions=True)
         self._store = None
 
     # Who is attached
@@ -88,14 +88,7 @@ class Link:
     async def watch_closing(self, log: str, closable: Closable) -> None:
         """Tell an object when its log is closed for everybody; returns when no such news can be missed."""
         self._closables.setdefault(log, []).append(closable)
-        if self._hearing is None or self._hearing.done():
-            ready = asyncio.Event()
-            self._hearing = asyncio.create_task(self._hear_closings(ready), name="onebus-closings")
-            waiting = asyncio.create_task(ready.wait())
-            await asyncio.wait([self._hearing, waiting], return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-            if self._hearing.done():
-                await self._hearing
+        await self._closings.open(self.store)
 
     def unwatch_closing(self, log: str, closable: Closable) -> None:
         watching = self._closables.get(log, [])
@@ -108,19 +101,9 @@ class Link:
         """Tell everybody that a log was closed."""
         await self.store.signal(CLOSED_SIGNAL, log.encode())
 
-    async def _hear_closings(self, ready: asyncio.Event) -> None:
-        async with self.store.listen(CLOSED_SIGNAL) as closings:
-            ready.set()
-            while True:
-                try:
-                    log = (await anext(closings)).decode()
-                except SignalsMissed as error:
-                    await self.events.emit("error", error)
-                    continue
-                except StoreClosed:
-                    return
-                for closable in list(self._closables.get(log, ())):
-                    await closable.was_closed()
+    async def _hear_closing(self, payload: bytes) -> None:
+        for closable in list(self._closables.get(payload.decode(), ())):
+            await closable.was_closed()
 
     # Tasks
 

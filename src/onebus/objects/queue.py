@@ -13,19 +13,19 @@ from contextlib import aclosing
 from enum import Enum
 from typing import Any, Final, Self
 
+from msgspec import structs
+
 from onebus.errors import (
     AlreadyAttached,
     AlreadyConsuming,
     BusError,
     InvalidArgument,
-    InvalidName,
     NotAttached,
     Overloaded,
     StoreUnavailable,
 )
 from onebus.events import Emitter
 from onebus.log.batch import Entry, Kind, count_of
-from onebus.log.names import PLACE_SEPARATOR, check_name
 from onebus.log.writer import LogWriter
 from onebus.message import Message
 from onebus.objects.consumer import ConsumeOptions, Consumer
@@ -33,6 +33,7 @@ from onebus.objects.deadletters import DeadLetters
 from onebus.objects.delays import DUE_HEADER, Delays
 from onebus.objects.link import Link
 from onebus.objects.once import Once
+from onebus.objects.places import place_of_object
 from onebus.payload import Data, pack, pack_json, unpack
 from onebus.stores.base import Store
 
@@ -42,6 +43,7 @@ ONCE_SECONDS: Final = 300.0
 """How long a message id keeps a push from being repeated, unless it says otherwise."""
 
 TTL_FIELD: Final = "ttl"
+RESERVED_HEADERS: Final = "onebus-"
 
 _MISSING: Final = object()
 
@@ -51,14 +53,6 @@ class State(Enum):
     ATTACHING = "attaching"
     ATTACHED = "attached"
     DETACHING = "detaching"
-
-
-def queue_log(name: str) -> str:
-    """Return the log of a queue."""
-    check_name(name)
-    if PLACE_SEPARATOR in name:
-        raise InvalidName(f"The name {name!r} holds {PLACE_SEPARATOR!r}, which separates the parts of an object.")
-    return check_name(f"queue:{name}")
 
 
 class Queue(Emitter):
@@ -78,7 +72,7 @@ class Queue(Emitter):
         self.name = name
         self.max_size = max_size
         self._link = link
-        self._log = log or queue_log(name)
+        self._log = log or place_of_object("queue", name)
         self._ttl = _checked_ttl(ttl)
         if max_size is not None and max_size < 1:
             raise InvalidArgument(f"max_size must be at least 1, but is {max_size}.")
@@ -246,12 +240,18 @@ class Queue(Emitter):
             LogFull: when awaited: the queue has ``max_size`` messages.
         """
         value, kind = pack(data)
+        # The common case goes straight to the writer: this is the hottest path of the bus.
         if key is None and headers is None and not delay and at is None and message_id is None and self.is_attached:
             try:
                 return self._writer.post_value(self._log, value, kind)
             except Overloaded:
                 return self._writer.append_value(self._log, value, kind)
-        return self._push_entry(self._entry(value, kind, key, headers, self._due_ms(delay, at)), message_id, once_for)
+        entry = _entry(value, kind, key, headers)
+        due_ms = self._due_ms(delay, at)
+        if message_id is not None:
+            once = Once(self._link.store, f"{self._log}|once:{message_id}", once_for)
+            return asyncio.ensure_future(once.run(lambda: self.push_entry(entry, due_ms)))
+        return self.push_entry(entry, due_ms)
 
     async def push_many(self, messages: Sequence[Data]) -> list[int]:
         """Push messages, and return their ids once all are stored.
@@ -268,13 +268,6 @@ class Queue(Emitter):
         """How many messages this object has pushed."""
         return self._pushed
 
-    def _entry(
-        self, value: bytes, kind: Kind, key: str | bytes | None, headers: Mapping[str, str] | None, due_ms: int | None
-    ) -> Entry:
-        if due_ms is not None:
-            headers = {**(headers or {}), DUE_HEADER: str(due_ms)}
-        return Entry(value, kind, key.encode() if isinstance(key, str) else key, headers)
-
     def _due_ms(self, delay: float, at: float | None) -> int | None:
         if delay < 0 or (delay and at is not None):
             raise InvalidArgument("Give either a delay of 0 seconds or more, or the time with at=….")
@@ -282,16 +275,17 @@ class Queue(Emitter):
             return round(at * 1000)
         return self._link.clock() + round(delay * 1000) if delay else None
 
-    def _push_entry(self, entry: Entry, message_id: str | None, once_for: float) -> Awaitable[int]:
-        log = self._later_log if entry.headers and DUE_HEADER in entry.headers else self._log
-        if message_id is not None:
-            once = Once(self._link.store, f"{self._log}|once:{message_id}", once_for)
-            return asyncio.ensure_future(once.run(lambda: self._post(entry, log)))
+    def push_entry(self, entry: Entry, due_ms: int | None = None) -> Awaitable[int]:
+        """Push a message as the log keeps it; for the objects that are built on queues."""
+        log = self._log
+        if due_ms is not None:
+            log = self._later_log
+            entry = structs.replace(entry, headers={**(entry.headers or {}), DUE_HEADER: str(due_ms)})
+        if not self.is_attached:
+            return self._remember(entry, log)
         return self._post(entry, log)
 
     def _post(self, entry: Entry, log: str) -> Awaitable[int]:
-        if not self.is_attached:
-            return self._remember(entry, log)
         try:
             return self._writer.post(log, entry)
         except Overloaded:
@@ -507,6 +501,15 @@ class Queue(Emitter):
 
     async def _touch_metadata(self) -> None:
         await self._link.store.put(self._metadata_record, {TTL_FIELD: pack_json(self._ttl)}, ttl_seconds=self._ttl)
+
+
+def _entry(value: bytes, kind: Kind, key: str | bytes | None, headers: Mapping[str, str] | None) -> Entry:
+    for name, text in (headers or {}).items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise InvalidArgument(f"Headers are text to text, but {name!r} is {text!r}.")
+        if name.startswith(RESERVED_HEADERS):
+            raise InvalidArgument(f"The header {name!r} is reserved; choose one without {RESERVED_HEADERS!r}.")
+    return Entry(value, kind, key.encode() if isinstance(key, str) else key, headers)
 
 
 def _checked_ttl(ttl: float) -> float:
