@@ -186,7 +186,8 @@ class LogMachine(RuleBasedStateMachine):
         assert existed == self.exists
         if existed or create:
             self.exists = True
-            self.model.touch(None if ttl_seconds is None else round(ttl_seconds * 1000), self.clock.now_ms)
+            new_ttl_ms = None if ttl_seconds is None or (existed and create) else round(ttl_seconds * 1000)
+            self.model.touch(new_ttl_ms, self.clock.now_ms)
 
     @invariant()
     def the_log_is_what_the_model_says(self) -> None:
@@ -198,6 +199,7 @@ class LogMachine(RuleBasedStateMachine):
         assert stat is not None
         now_ms, model = self.clock.now_ms, self.model
         assert (stat.first_id, stat.last_id) == (model.first_id, model.last_id)
+        assert stat.ttl_seconds == model.ttl_ms / 1000
         assert (stat.claimable, stat.held) == (model.claimable(now_ms), model.held(now_ms))
         readable = texts_by_id(self.run(self.store.read(self.log, after=0)).batches)
         assert model.open_texts().items() <= readable.items()

@@ -8,7 +8,8 @@ Logs
     A log comes into being with its first append or `touch(create=True)`, and ends with `drop` or when its
     time to live runs out. Its ids start at 1, are dense, and never go back while it lives. Each life
     of a log has its own ``epoch``, a random text, so that a reader can tell a new log with an old
-    name from the log it knew.
+    name from the log it knew. Of those who create a log at the same time exactly one does so, and
+    its time to live counts; the others find a log that exists.
 
     Messages are appended as record batches (`onebus.log.batch`) and kept as such: the last id of a batch
     is its address. The store never looks into a batch beyond its header.
@@ -345,7 +346,7 @@ class Store(ABC):
         """Start a log's time to live anew and return whether the log existed.
 
         ``ttl_seconds`` changes the time to live, `FOREVER` removes it, None leaves it. With ``create`` an absent
-        log is created, empty.
+        log is created, empty, and ``ttl_seconds`` is for that one only: a log that exists keeps its own.
         """
         check_name(log)
         ttl_ms = _ttl_milliseconds(ttl_seconds)
@@ -388,7 +389,7 @@ class Store(ABC):
         """Set fields of a record and return its new version. Other fields stay; a field set to None goes.
 
         With ``expected`` the record must have that version; 0 means that it must not exist. ``ttl_seconds``
-        works as in `touch`, and every put starts the time to live anew.
+        works as in `touch` without ``create``, and every put starts the time to live anew.
 
         Raises:
             VersionConflict: the record does not have the expected version.

@@ -352,7 +352,7 @@ class MemoryStore(Store):
             if not create:
                 return False
             found = self._memory.logs[log] = MemoryLog()
-        if ttl_ms is not None:
+        if ttl_ms is not None and not (existed and create):
             found.ttl_ms = ttl_ms
         found.expires_ms = self._now_ms() + found.ttl_ms if found.ttl_ms else 0
         return existed

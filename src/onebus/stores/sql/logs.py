@@ -121,6 +121,10 @@ class SqlLog:
         self._row = row
         self._holds = HoldRows(transaction, row.id)
 
+    @property
+    def epoch(self) -> str:
+        return self._row.epoch
+
     def append(self, blob: bytes, count: int, origin: Origin | None, retain: Retention) -> int:
         row = self._row
         first_id = row.last_id + 1
@@ -375,12 +379,21 @@ def find(transaction: Transaction, name: str, *, lock: bool) -> SqlLog | None:
     return SqlLog(transaction, row)
 
 
-def find_or_create(transaction: Transaction, name: str) -> SqlLog:
+def find_or_create(transaction: Transaction, name: str, *, new_epoch: str | None = None, new_ttl_ms: int = 0) -> SqlLog:
     """Return a log, locked for this transaction."""
     while (log := find(transaction, name, lock=True)) is None:
-        new = {"name": name, "epoch": secrets.token_hex(8), **_NEW_LOG}
+        new = _NEW_LOG | {"name": name, "epoch": new_epoch or secrets.token_hex(8), "ttl_ms": new_ttl_ms}
         transaction.execute(insert_if_absent(transaction.dialect_name, logs), new)
     return log
+
+
+def touch_or_create(transaction: Transaction, name: str, new_ttl_ms: int) -> bool:
+    """Start the time to live of a log anew, or create it with one, and return whether the log existed."""
+    # Somebody else may create it first, so whose log it is shows in its epoch only.
+    new_epoch = secrets.token_hex(8)
+    log = find_or_create(transaction, name, new_epoch=new_epoch, new_ttl_ms=new_ttl_ms)
+    log.touch(None)
+    return log.epoch != new_epoch
 
 
 def list_names(transaction: Transaction, prefix: str) -> list[str]:

@@ -222,13 +222,12 @@ class SqlStore(Store):
 
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
         def touch(transaction: Transaction) -> bool:
+            if create:
+                return logs.touch_or_create(transaction, log, ttl_ms or 0)
             found = logs.find(transaction, log, lock=True)
-            existed = found is not None
-            if found is None and create:
-                found = logs.find_or_create(transaction, log)
             if found is not None:
                 found.touch(ttl_ms)
-            return existed
+            return found is not None
 
         return await self._write_with(touch)
 
