@@ -18,6 +18,12 @@ Atomicity
     Every call takes effect as a whole or not at all, also when the process is killed in the middle.
     `append` with ``mirror`` writes both logs or neither. `claim` with ``settle`` does both or neither.
 
+Capacity
+    `append` with ``capacity`` is refused if afterwards more messages than that would be unfinished: claimable or
+    held, as `stat` counts them, which is all that was neither settled nor trimmed. The count and the append are one
+    step, so any number of producers that name the same capacity keep it together. The log does not remember
+    it, and an append that names none is not counted first.
+
 Order
     Appends to one log are totally ordered by their ids, and a reader never sees an id before all
     smaller ones are visible. Two appends of one caller, one after the other, have ascending ids.
@@ -237,6 +243,7 @@ class Store(ABC):
         mirror: str | None = None,
         retain: Retention = KEEP_ALL,
         mirror_retain: Retention = KEEP_ALL,
+        capacity: int | None = None,
     ) -> int:
         """Add a batch to the end of a log and return the id of its first message.
 
@@ -244,10 +251,16 @@ class Store(ABC):
         (`onebus.log.names.place_of`), and says there where it comes from. ``retain`` trims in the same step.
         The log's time to live starts anew.
 
+        ``capacity`` is how many unfinished messages the log, and not its mirror, may have afterwards. What ``retain``
+        trims in this step makes room. A batch that does not fit is refused as a whole.
+
         Raises:
+            LogFull: the batch would exceed the capacity; nothing was changed.
             PayloadTooLarge, StoreFull, StoreUnavailable
         """
         check_name(log)
+        if capacity is not None:
+            _check_positive(capacity=capacity)
         if mirror is not None:
             check_name(mirror)
             if mirror == log or place_of(mirror) != place_of(log):
@@ -258,7 +271,7 @@ class Store(ABC):
                 "append fewer messages at once, or raise the limit."
             )
         count = count_of(batch)
-        return await self._call(lambda: self._append(log, batch, count, mirror, retain, mirror_retain))
+        return await self._call(lambda: self._append(log, batch, count, mirror, retain, mirror_retain, capacity))
 
     async def read(self, log: str, *, after: int, limit: int = 10_000, max_bytes: int = 4 * MEBIBYTE) -> Slice:
         """Return the batches that follow id `after`, oldest first: at least one, if there is one.
@@ -464,7 +477,14 @@ class Store(ABC):
 
     @abstractmethod
     async def _append(
-        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+        self,
+        log: str,
+        batch: bytes,
+        count: int,
+        mirror: str | None,
+        retain: Retention,
+        mirror_retain: Retention,
+        capacity: int | None,
     ) -> int: ...
 
     @abstractmethod

@@ -145,13 +145,21 @@ class SqlStore(Store):
     # Logs
 
     async def _append(
-        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+        self,
+        log: str,
+        batch: bytes,
+        count: int,
+        mirror: str | None,
+        retain: Retention,
+        mirror_retain: Retention,
+        capacity: int | None,
     ) -> int:
-        if mirror is None and retain is KEEP_ALL and (first_id := await self._try_append_at_once(log, batch, count)):
+        is_plain = mirror is None and retain is KEEP_ALL and capacity is None
+        if is_plain and (first_id := await self._try_append_at_once(log, batch, count)):
             return first_id
 
         def append(transaction: Transaction) -> int:
-            first_id = logs.find_or_create(transaction, log).append(batch, count, None, retain)
+            first_id = logs.find_or_create(transaction, log).append(batch, count, None, retain, capacity=capacity)
             if mirror is not None:
                 origin = Origin(log, first_id)
                 logs.find_or_create(transaction, mirror).append(batch, count, origin, mirror_retain)
