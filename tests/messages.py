@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from onebus.log.batch import Entry, decode, encode
 from onebus.log.stored import StoredBatch
-from onebus.stores.base import Claim, Slice
+from onebus.stores.base import Claim, LogStat, Slice, Store
 
 
 def batch_of(*texts: str) -> bytes:
@@ -35,3 +35,9 @@ def claimed_texts(claim: Claim) -> list[str]:
 
 def claimed_ids(claim: Claim) -> Sequence[int]:
     return [id_ for lease in claim.leases for id_ in range(lease.first, lease.last + 1)]
+
+
+async def stat_of(store: Store, log: str) -> LogStat:
+    stat = await store.stat(log)
+    assert stat is not None
+    return stat

@@ -142,6 +142,24 @@ class LeaseLost(BusError):
         self.lost = tuple(lost)
 
 
+class LogFull(BusError):
+    """With this batch, more messages of the log would be unfinished than its capacity allows; nothing was appended.
+
+    ``room`` is how many messages would have fitted at that moment.
+    """
+
+    code = "log_full"
+    retryable = True
+
+    def __init__(self, log: str, room: int) -> None:
+        super().__init__(
+            f"The log {log!r} has reached its capacity: {room} more messages would have fitted. "
+            "Wait until some are settled, append fewer at once, or raise the capacity."
+        )
+        self.log = log
+        self.room = room
+
+
 class VersionConflict(BusError):
     """A record was changed by somebody else since it was read; nothing was written."""
 

@@ -35,6 +35,17 @@ class ModelLog:
         self.touch(None, now_ms)
         return first_id
 
+    def room_if_full(self, count: int, capacity: int | None, max_count: int | None) -> int | None:
+        """Return how many messages fit when `count` of them do not, once the log has been trimmed with them."""
+        first_kept = self.first_id
+        if max_count is not None:
+            first_kept = max(first_kept, self.last_id + count - max_count + 1)
+        unfinished = sum(id_ >= first_kept for id_ in self.open_texts())
+        added = count if max_count is None else min(count, max_count)
+        if capacity is None or unfinished + added <= capacity:
+            return None
+        return max(capacity - unfinished, 0)
+
     def touch(self, ttl_ms: int | None, now_ms: int) -> None:
         if ttl_ms is not None:
             self.ttl_ms = ttl_ms

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from onebus.errors import LeaseLost
+from onebus.errors import LeaseLost, LogFull
 from onebus.log.claims import Lease
-from onebus.log.retention import Retention
+from onebus.log.retention import KEEP_ALL, Retention
 from onebus.stores.base import Store, StoreOptions
 from tests.backings import KINDS, Backing
 from tests.clock import FakeClock
@@ -85,16 +85,29 @@ class LogMachine(RuleBasedStateMachine):
         named = {id_ for first, last in caught.value.lost for id_ in range(first, last + 1)}
         assert named == set(lost)
 
-    @rule(count=st.integers(1, 7))
-    def append(self, count: int) -> None:
+    @rule(
+        count=st.integers(1, 7),
+        capacity=st.sampled_from([None, None, 4, 10, 25]),
+        max_count=st.sampled_from([None, None, None, 6, 20]),
+    )
+    def append(self, count: int, capacity: int | None, max_count: int | None) -> None:
         self.expire()
         texts = [f"message {self.appended + number}" for number in range(count)]
         self.appended += count
+        retain = KEEP_ALL if max_count is None else Retention(max_count=max_count)
+        append = self.store.append(self.log, batch_of(*texts), capacity=capacity, retain=retain)
 
-        first_id = self.run(self.store.append(self.log, batch_of(*texts)))
+        room = self.model.room_if_full(count, capacity, max_count)
+        if room is not None:
+            with pytest.raises(LogFull) as caught:
+                self.run(append)
+            assert caught.value.room == room
+            return
 
-        assert first_id == self.model.append(texts, self.clock.now_ms)
+        assert self.run(append) == self.model.append(texts, self.clock.now_ms)
         self.exists = True
+        if max_count is not None:
+            self.model.trim(max_count)
 
     @rule(
         limit=st.integers(1, 9),
@@ -186,7 +199,8 @@ class LogMachine(RuleBasedStateMachine):
         assert existed == self.exists
         if existed or create:
             self.exists = True
-            self.model.touch(None if ttl_seconds is None else round(ttl_seconds * 1000), self.clock.now_ms)
+            new_ttl_ms = None if ttl_seconds is None or (existed and create) else round(ttl_seconds * 1000)
+            self.model.touch(new_ttl_ms, self.clock.now_ms)
 
     @invariant()
     def the_log_is_what_the_model_says(self) -> None:
@@ -198,6 +212,7 @@ class LogMachine(RuleBasedStateMachine):
         assert stat is not None
         now_ms, model = self.clock.now_ms, self.model
         assert (stat.first_id, stat.last_id) == (model.first_id, model.last_id)
+        assert stat.ttl_seconds == model.ttl_ms / 1000
         assert (stat.claimable, stat.held) == (model.claimable(now_ms), model.held(now_ms))
         readable = texts_by_id(self.run(self.store.read(self.log, after=0)).batches)
         assert model.open_texts().items() <= readable.items()

@@ -47,6 +47,8 @@ async def test_bytes_that_are_no_batch_are_refused(store: Store, log: str) -> No
 
 async def test_numbers_that_make_no_sense_are_refused(store: Store, log: str) -> None:
     for call in (
+        lambda: store.append(log, numbered(1), capacity=0),
+        lambda: store.append(log, numbered(1), capacity=-1),
         lambda: store.claim(log, limit=0),
         lambda: store.claim(log, limit=1, lease_seconds=0),
         lambda: store.claim(log, limit=1, lease_seconds=float("nan")),

@@ -4,15 +4,9 @@ import pytest
 
 from onebus.errors import LeaseLost
 from onebus.log.claims import Lease
-from onebus.stores.base import LogStat, Store
+from onebus.stores.base import Store
 from tests.clock import FakeClock
-from tests.messages import batch_of, claimed_ids, claimed_texts, numbered
-
-
-async def stat_of(store: Store, log: str) -> LogStat:
-    stat = await store.stat(log)
-    assert stat is not None
-    return stat
+from tests.messages import batch_of, claimed_ids, claimed_texts, numbered, stat_of
 
 
 async def test_a_claim_takes_the_oldest_messages_first(store: Store, log: str) -> None:

@@ -1,10 +1,12 @@
+import asyncio
+
 import pytest
 
 from onebus.errors import LeaseLost
 from onebus.log.retention import Retention
 from onebus.stores.base import FOREVER, Store
 from tests.clock import FakeClock
-from tests.messages import batch_of, claimed_ids, numbered, texts_of
+from tests.messages import batch_of, claimed_ids, numbered, stat_of, texts_of
 
 
 async def test_a_touched_log_exists_empty(store: Store, log: str) -> None:
@@ -56,6 +58,71 @@ async def test_a_time_to_live_can_be_removed(timed_store: Store, clock: FakeCloc
     clock.advance(3600)
 
     assert await timed_store.stat(log) is not None
+
+
+async def test_a_time_to_live_can_be_changed(timed_store: Store, clock: FakeClock, log: str) -> None:
+    await timed_store.touch(log, ttl_seconds=10, create=True)
+    await timed_store.touch(log, ttl_seconds=20)
+    clock.advance(19)
+
+    assert (await stat_of(timed_store, log)).ttl_seconds == 20
+    clock.advance(1)
+    assert await timed_store.stat(log) is None
+
+
+@pytest.mark.parametrize("ttl_seconds", [1, 100, FOREVER, None])
+async def test_creating_a_log_that_exists_keeps_its_time_to_live_and_starts_it_anew(
+    timed_store: Store, clock: FakeClock, log: str, ttl_seconds: float | None
+) -> None:
+    await timed_store.touch(log, ttl_seconds=10, create=True)
+    clock.advance(9)
+
+    assert await timed_store.touch(log, ttl_seconds=ttl_seconds, create=True) is True
+
+    clock.advance(9)
+    assert (await stat_of(timed_store, log)).ttl_seconds == 10
+    clock.advance(1)
+    assert await timed_store.stat(log) is None
+
+
+async def test_creating_a_log_that_lives_for_ever_gives_it_no_time_to_live(
+    timed_store: Store, clock: FakeClock, log: str
+) -> None:
+    await timed_store.append(log, numbered(1))
+
+    await timed_store.touch(log, ttl_seconds=10, create=True)
+
+    clock.advance(11)
+    assert (await stat_of(timed_store, log)).ttl_seconds == FOREVER
+
+
+async def test_an_expired_log_is_created_with_the_time_to_live_of_its_creator(
+    timed_store: Store, clock: FakeClock, log: str
+) -> None:
+    await timed_store.touch(log, ttl_seconds=10, create=True)
+    clock.advance(10)
+
+    assert await timed_store.touch(log, ttl_seconds=20, create=True) is False
+
+    assert (await stat_of(timed_store, log)).ttl_seconds == 20
+
+
+async def test_of_several_creators_of_a_log_exactly_one_decides_how_long_it_lives(
+    store: Store, other_store: Store, log: str
+) -> None:
+    for attempt in range(5):
+        name = f"{log}:{attempt}"
+        times = [100.0, 200.0, 300.0, 400.0]
+
+        existed = await asyncio.gather(
+            *(
+                one.touch(name, ttl_seconds=seconds, create=True)
+                for one, seconds in zip((store, other_store) * 2, times, strict=True)
+            )
+        )
+
+        assert sorted(existed) == [False, True, True, True]
+        assert (await stat_of(store, name)).ttl_seconds == times[existed.index(False)]
 
 
 async def test_an_expired_log_begins_again_with_another_epoch(timed_store: Store, clock: FakeClock, log: str) -> None:

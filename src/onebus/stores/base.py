@@ -8,7 +8,8 @@ Logs
     A log comes into being with its first append or `touch(create=True)`, and ends with `drop` or when its
     time to live runs out. Its ids start at 1, are dense, and never go back while it lives. Each life
     of a log has its own ``epoch``, a random text, so that a reader can tell a new log with an old
-    name from the log it knew.
+    name from the log it knew. Of those who create a log at the same time exactly one does so, and
+    its time to live counts; the others find a log that exists.
 
     Messages are appended as record batches (`onebus.log.batch`) and kept as such: the last id of a batch
     is its address. The store never looks into a batch beyond its header.
@@ -16,6 +17,12 @@ Logs
 Atomicity
     Every call takes effect as a whole or not at all, also when the process is killed in the middle.
     `append` with ``mirror`` writes both logs or neither. `claim` with ``settle`` does both or neither.
+
+Capacity
+    `append` with ``capacity`` is refused if afterwards more messages than that would be unfinished: claimable or
+    held, as `stat` counts them, which is all that was neither settled nor trimmed. The count and the append are one
+    step, so any number of producers that name the same capacity keep it together. The log does not remember
+    it, and an append that names none is not counted first.
 
 Order
     Appends to one log are totally ordered by their ids, and a reader never sees an id before all
@@ -236,6 +243,7 @@ class Store(ABC):
         mirror: str | None = None,
         retain: Retention = KEEP_ALL,
         mirror_retain: Retention = KEEP_ALL,
+        capacity: int | None = None,
     ) -> int:
         """Add a batch to the end of a log and return the id of its first message.
 
@@ -243,10 +251,16 @@ class Store(ABC):
         (`onebus.log.names.place_of`), and says there where it comes from. ``retain`` trims in the same step.
         The log's time to live starts anew.
 
+        ``capacity`` is how many unfinished messages the log, and not its mirror, may have afterwards. What ``retain``
+        trims in this step makes room. A batch that does not fit is refused as a whole.
+
         Raises:
+            LogFull: the batch would exceed the capacity; nothing was changed.
             PayloadTooLarge, StoreFull, StoreUnavailable
         """
         check_name(log)
+        if capacity is not None:
+            _check_positive(capacity=capacity)
         if mirror is not None:
             check_name(mirror)
             if mirror == log or place_of(mirror) != place_of(log):
@@ -257,7 +271,7 @@ class Store(ABC):
                 "append fewer messages at once, or raise the limit."
             )
         count = count_of(batch)
-        return await self._call(lambda: self._append(log, batch, count, mirror, retain, mirror_retain))
+        return await self._call(lambda: self._append(log, batch, count, mirror, retain, mirror_retain, capacity))
 
     async def read(self, log: str, *, after: int, limit: int = 10_000, max_bytes: int = 4 * MEBIBYTE) -> Slice:
         """Return the batches that follow id `after`, oldest first: at least one, if there is one.
@@ -345,7 +359,7 @@ class Store(ABC):
         """Start a log's time to live anew and return whether the log existed.
 
         ``ttl_seconds`` changes the time to live, `FOREVER` removes it, None leaves it. With ``create`` an absent
-        log is created, empty.
+        log is created, empty, and ``ttl_seconds`` is for that one only: a log that exists keeps its own.
         """
         check_name(log)
         ttl_ms = _ttl_milliseconds(ttl_seconds)
@@ -388,7 +402,7 @@ class Store(ABC):
         """Set fields of a record and return its new version. Other fields stay; a field set to None goes.
 
         With ``expected`` the record must have that version; 0 means that it must not exist. ``ttl_seconds``
-        works as in `touch`, and every put starts the time to live anew.
+        works as in `touch` without ``create``, and every put starts the time to live anew.
 
         Raises:
             VersionConflict: the record does not have the expected version.
@@ -463,7 +477,14 @@ class Store(ABC):
 
     @abstractmethod
     async def _append(
-        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+        self,
+        log: str,
+        batch: bytes,
+        count: int,
+        mirror: str | None,
+        retain: Retention,
+        mirror_retain: Retention,
+        capacity: int | None,
     ) -> int: ...
 
     @abstractmethod

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from onebus.errors import VersionConflict
+from onebus.errors import LogFull, VersionConflict
 from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
@@ -186,17 +186,31 @@ class MemoryLog:
         self.shelf.remove(batch)
         del self.ends_at_byte[batch.last_id]
 
+    def check_capacity(
+        self, name: str, capacity: int, blob: bytes, count: int, *, retain: Retention, now_ms: int
+    ) -> None:
+        first_id = self._first_id_to_keep(retain, now_ms, count=count, size=len(blob))
+        held = sum(hold.last - max(hold.first, first_id) + 1 for hold in self.holds.overlapping(first_id, self.last_id))
+        unfinished = held + max(self.last_id - max(self.head, first_id) + 1, 0)
+        added = min(count, self.last_id + count - first_id + 1)
+        if unfinished + added > capacity:
+            raise LogFull(name, max(capacity - unfinished, 0))
+
     def trim(self, retain: Retention, now_ms: int) -> None:
-        first_id = self.first_id
+        self.forget_before(self._first_id_to_keep(retain, now_ms))
+
+    def _first_id_to_keep(self, retain: Retention, now_ms: int, *, count: int = 0, size: int = 0) -> int:
+        """Return the oldest id that remains, once a batch of `count` messages and `size` bytes has been added."""
+        first_id, newest_id = self.first_id, self.last_id + count
         if retain.max_count is not None:
-            first_id = max(first_id, self.last_id - retain.max_count + 1)
+            first_id = max(first_id, newest_id - retain.max_count + 1)
         for batch in self.shelf.since(first_id):
-            bytes_since = self.bytes_appended - self.ends_at_byte[batch.last_id] + len(batch.blob)
-            is_newest = batch.last_id == self.last_id
+            bytes_since = self.bytes_appended + size - self.ends_at_byte[batch.last_id] + len(batch.blob)
+            is_newest = batch.last_id == newest_id
             if not retain.forgets(age_ms=now_ms - batch.appended_ms, bytes_since=bytes_since, is_newest=is_newest):
                 break
             first_id = batch.last_id + 1
-        self.forget_before(first_id)
+        return first_id
 
     def forget_before(self, first_id: int) -> None:
         if first_id <= self.first_id:
@@ -274,9 +288,18 @@ class MemoryStore(Store):
         return
 
     async def _append(
-        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+        self,
+        log: str,
+        batch: bytes,
+        count: int,
+        mirror: str | None,
+        retain: Retention,
+        mirror_retain: Retention,
+        capacity: int | None,
     ) -> int:
         now_ms = self._now_ms()
+        if capacity is not None:
+            (self._find(log) or MemoryLog()).check_capacity(log, capacity, batch, count, retain=retain, now_ms=now_ms)
         first_id = self._append_one(log, batch, count, retain, now_ms, None)
         if mirror is not None:
             self._append_one(mirror, batch, count, mirror_retain, now_ms, Origin(log, first_id))
@@ -352,7 +375,7 @@ class MemoryStore(Store):
             if not create:
                 return False
             found = self._memory.logs[log] = MemoryLog()
-        if ttl_ms is not None:
+        if ttl_ms is not None and not (existed and create):
             found.ttl_ms = ttl_ms
         found.expires_ms = self._now_ms() + found.ttl_ms if found.ttl_ms else 0
         return existed

@@ -119,9 +119,18 @@ class ShardedStore(Store):
     # Logs
 
     async def _append(
-        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+        self,
+        log: str,
+        batch: bytes,
+        count: int,
+        mirror: str | None,
+        retain: Retention,
+        mirror_retain: Retention,
+        capacity: int | None,
     ) -> int:
-        return await self._create_at(log, lambda it: it._append(log, batch, count, mirror, retain, mirror_retain))
+        return await self._create_at(
+            log, lambda it: it._append(log, batch, count, mirror, retain, mirror_retain, capacity)
+        )
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         found = await self._look(log, lambda it: it._read(log, after, limit, max_bytes))

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from onebus.errors import StoreUnavailable, VersionConflict
+from onebus.errors import LogFull, StoreUnavailable, VersionConflict
 from onebus.log.claims import Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import Retention
@@ -57,15 +57,25 @@ class RedisStore(Store):
     # Logs
 
     async def _append(
-        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+        self,
+        log: str,
+        batch: bytes,
+        count: int,
+        mirror: str | None,
+        retain: Retention,
+        mirror_retain: Retention,
+        capacity: int | None,
     ) -> int:
         keys = log_keys(log)
         settings = self._append_settings(log, retain)
         if mirror is not None:
             keys += log_keys(mirror)
             settings += (*self._append_settings(mirror, mirror_retain), log)
-        first_id: int = await self._run(scripts.APPEND, keys, batch, count, *settings)
-        return first_id
+        limit = NOTHING if capacity is None else capacity
+        answer: int = await self._run(scripts.APPEND, keys, batch, count, limit, *settings)
+        if answer <= 0:
+            raise LogFull(log, room=-answer)
+        return answer
 
     def _append_settings(self, log: str, retain: Retention) -> tuple[Argument, ...]:
         return _new_epoch(), self._channels.of_growth(log), *limits_of(retain)

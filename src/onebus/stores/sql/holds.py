@@ -50,6 +50,10 @@ _sums = select(
     func.coalesce(func.sum(case((holds.c.due_ms <= bindparam("now"), _ids), else_=0)), 0),
     func.coalesce(func.sum(case((holds.c.due_ms > bindparam("now"), _ids), else_=0)), 0),
 ).where(_of_log)
+_first_since = case((holds.c.first_id < bindparam("first"), bindparam("first")), else_=holds.c.first_id)
+_count_since = select(func.coalesce(func.sum(holds.c.last_id - _first_since + 1), 0)).where(
+    _of_log, holds.c.last_id >= bindparam("first")
+)
 
 
 class HoldRows:
@@ -128,6 +132,11 @@ class HoldRows:
         """Return how many ids are free or due, and how many are held."""
         ((free, held),) = self._transaction.execute(_sums, {"log": self._log_id, "now": now_ms})
         return int(free), int(held)
+
+    def count_since(self, first_id: int) -> int:
+        """Return how many ids from `first_id` on are free, due or held."""
+        ((count,),) = self._transaction.execute(_count_since, {"log": self._log_id, "first": first_id})
+        return int(count)
 
     def _all(self, statement: ClauseElement, **parameters: int) -> list[Hold]:
         return [

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Update, bindparam, delete, func, insert, or_, select, update
 
+from onebus.errors import LogFull
 from onebus.log.claims import FREE, NO_FENCE, Hold, Lease
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
@@ -121,12 +122,21 @@ class SqlLog:
         self._row = row
         self._holds = HoldRows(transaction, row.id)
 
-    def append(self, blob: bytes, count: int, origin: Origin | None, retain: Retention) -> int:
+    @property
+    def epoch(self) -> str:
+        return self._row.epoch
+
+    def append(
+        self, blob: bytes, count: int, origin: Origin | None, retain: Retention, *, capacity: int | None = None
+    ) -> int:
         row = self._row
         first_id = row.last_id + 1
         row.last_id += count
         row.bytes_appended += len(blob)
         row.expires_ms = row.now_ms + row.ttl_ms if row.ttl_ms else 0
+        first_kept = row.first_id if retain is KEEP_ALL else self._first_id_to_keep(retain)
+        if capacity is not None:
+            self._check_capacity(capacity, count, first_kept)
         self._transaction.execute(
             _insert_batch,
             {
@@ -141,8 +151,7 @@ class SqlLog:
                 "blob": blob,
             },
         )
-        if retain is not KEEP_ALL:
-            self._forget_before(self._first_id_to_keep(retain))
+        self._forget_before(first_kept)
         self._save("last_id", "bytes_appended", "expires_ms", "first_id", "head")
         self._announce(StoredBatch(row.last_id, count, blob, row.now_ms, origin))
         return first_id
@@ -230,6 +239,14 @@ class SqlLog:
             bytes=row.bytes_appended - oldest[0][0] if oldest else 0,
             ttl_seconds=row.ttl_ms / 1000,
         )
+
+    def _check_capacity(self, capacity: int, count: int, first_kept: int) -> None:
+        row = self._row
+        unclaimed = max(row.last_id - count - max(row.head, first_kept) + 1, 0)
+        unfinished = unclaimed + self._holds.count_since(first_kept)
+        added = min(count, row.last_id - first_kept + 1)
+        if unfinished + added > capacity:
+            raise LogFull(row.name, max(capacity - unfinished, 0))
 
     def _free_due(self) -> None:
         due_ms = self._holds.next_due_ms()
@@ -375,12 +392,21 @@ def find(transaction: Transaction, name: str, *, lock: bool) -> SqlLog | None:
     return SqlLog(transaction, row)
 
 
-def find_or_create(transaction: Transaction, name: str) -> SqlLog:
+def find_or_create(transaction: Transaction, name: str, *, new_epoch: str | None = None, new_ttl_ms: int = 0) -> SqlLog:
     """Return a log, locked for this transaction."""
     while (log := find(transaction, name, lock=True)) is None:
-        new = {"name": name, "epoch": secrets.token_hex(8), **_NEW_LOG}
+        new = _NEW_LOG | {"name": name, "epoch": new_epoch or secrets.token_hex(8), "ttl_ms": new_ttl_ms}
         transaction.execute(insert_if_absent(transaction.dialect_name, logs), new)
     return log
+
+
+def touch_or_create(transaction: Transaction, name: str, new_ttl_ms: int) -> bool:
+    """Start the time to live of a log anew, or create it with one, and return whether the log existed."""
+    # Somebody else may create it first, so whose log it is shows in its epoch only.
+    new_epoch = secrets.token_hex(8)
+    log = find_or_create(transaction, name, new_epoch=new_epoch, new_ttl_ms=new_ttl_ms)
+    log.touch(None)
+    return log.epoch != new_epoch
 
 
 def list_names(transaction: Transaction, prefix: str) -> list[str]:

@@ -145,13 +145,21 @@ class SqlStore(Store):
     # Logs
 
     async def _append(
-        self, log: str, batch: bytes, count: int, mirror: str | None, retain: Retention, mirror_retain: Retention
+        self,
+        log: str,
+        batch: bytes,
+        count: int,
+        mirror: str | None,
+        retain: Retention,
+        mirror_retain: Retention,
+        capacity: int | None,
     ) -> int:
-        if mirror is None and retain is KEEP_ALL and (first_id := await self._try_append_at_once(log, batch, count)):
+        is_plain = mirror is None and retain is KEEP_ALL and capacity is None
+        if is_plain and (first_id := await self._try_append_at_once(log, batch, count)):
             return first_id
 
         def append(transaction: Transaction) -> int:
-            first_id = logs.find_or_create(transaction, log).append(batch, count, None, retain)
+            first_id = logs.find_or_create(transaction, log).append(batch, count, None, retain, capacity=capacity)
             if mirror is not None:
                 origin = Origin(log, first_id)
                 logs.find_or_create(transaction, mirror).append(batch, count, origin, mirror_retain)
@@ -222,13 +230,12 @@ class SqlStore(Store):
 
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
         def touch(transaction: Transaction) -> bool:
+            if create:
+                return logs.touch_or_create(transaction, log, ttl_ms or 0)
             found = logs.find(transaction, log, lock=True)
-            existed = found is not None
-            if found is None and create:
-                found = logs.find_or_create(transaction, log)
             if found is not None:
                 found.touch(ttl_ms)
-            return existed
+            return found is not None
 
         return await self._write_with(touch)
 

@@ -3,12 +3,12 @@
 Adds a batch to a log and perhaps to its mirror, trims both, and tells those who watch them.
 
 KEYS  the log's, then the mirror's if there is one
-ARGV  now, batch, count,
+ARGV  now, batch, count, capacity of the log (empty: none),
       log:     epoch if it is new, channel of its growth, max_count, max_bytes, max_age_ms,
       mirror:  the same, and the log's name
-Returns the first id in the log.
+Returns the first id in the log; if the batch would exceed its capacity, minus the number of messages that fit.
 ]]
-local LOG, MIRROR, ORIGIN = 4, 9, 14
+local LOG, MIRROR, ORIGIN = 5, 10, 15
 local MAX_NEWS_BYTES = 4000
 
 local now = clock(ARGV[1])
@@ -23,11 +23,30 @@ local function news(log, _, origin_log, _, origin_first)
     return head .. '\n' .. blob
 end
 
-local function append(key, settings, ...)
+-- Returns how many messages fit into a log to which the batch has been counted already, or nil if the batch does.
+local function room_if_full(log, settings, capacity)
+    local first = first_to_keep(log, settings + 2)
+    local unfinished = log.open + math.max(log.last - count - math.max(log.head, first) + 1, 0)
+    if first > log.first then
+        for _, member in ipairs(redis.call('ZRANGE', log.keys.holds, '-inf', string.format('(%d', first), 'BYSCORE')) do
+            local hold = parse_hold(member)
+            unfinished = unfinished - (math.min(hold.last, first - 1) - hold.first + 1)
+        end
+    end
+    if unfinished + math.min(count, log.last - first + 1) > capacity then
+        return math.max(capacity - unfinished, 0)
+    end
+end
+
+local function append(key, settings, capacity, ...)
     local log = find_log(now, key) or create_log(now, ARGV[settings], key)
     local first = log.last + 1
     log.last = log.last + count
     log.bytes = log.bytes + #blob
+    local room = capacity and room_if_full(log, settings, capacity)
+    if room then
+        return -room
+    end
     redis.call('XADD', log.keys.batches, log.last, 'n', count, 'e', log.bytes, 't', now, 'b', blob, ...)
     trim(log, settings + 2)
     renew(log)
@@ -36,8 +55,8 @@ local function append(key, settings, ...)
     return first
 end
 
-local first = append(1, LOG)
-if #KEYS > 5 then
-    append(6, MIRROR, 'o', ARGV[ORIGIN], 'i', first)
+local first = append(1, LOG, tonumber(ARGV[4]))
+if first > 0 and #KEYS > 5 then
+    append(6, MIRROR, nil, 'o', ARGV[ORIGIN], 'i', first)
 end
 return first

@@ -1,6 +1,7 @@
 #!lua
 --[[
 ARGV  now, ttl in ms (empty: leave it, 0: for ever), epoch to create the log with (empty: do not)
+With an epoch, a log that exists keeps its ttl.
 Returns 1 if the log existed.
 ]]
 local now = clock(ARGV[1])
@@ -8,6 +9,9 @@ local ttl, epoch = tonumber(ARGV[2]), ARGV[3]
 local found = find_log(now)
 if not found and epoch == '' then
     return 0
+end
+if found and epoch ~= '' then
+    ttl = nil
 end
 
 local log = found or create_log(now, epoch)

@@ -57,28 +57,27 @@ local function forget_before(log, first)
     redis.call('XTRIM', log.keys.batches, 'MINID', open and open.first or log.head)
 end
 
--- Returns the first id that remains when batches that are too old or too much go, oldest first.
+-- Returns the first id that remains when batches that are too old or too much go, oldest first; and floor and since.
 local function skip_batches(log, first, max_bytes, oldest_ms)
     local reader = reader_of(log)
     while true do
         local batch = batch_at(reader, first, 1, 1)
         if not batch then
-            log.floor, log.since = log.bytes, log.now
-            return first
+            return first, log.bytes, log.now
         end
         local begins = batch.ends - batch.size
         local too_old = oldest_ms and batch.time < oldest_ms
         local too_much = max_bytes and batch.last < log.last and log.bytes - begins > max_bytes
         if not too_old and not too_much then
-            log.floor, log.since = begins, batch.time
-            return first
+            return first, begins, batch.time
         end
         first = batch.last + 1
     end
 end
 
 -- The limits stand in ARGV from `index` on: max_count, max_bytes, max_age_ms, each empty where it does not apply.
-local function trim(log, index)
+-- Returns the first id that remains, and the floor and since that are then known.
+local function first_to_keep(log, index)
     local max_count, max_bytes = tonumber(ARGV[index]), tonumber(ARGV[index + 1])
     local max_age_ms = tonumber(ARGV[index + 2])
     local oldest_ms = max_age_ms and log.now - max_age_ms
@@ -87,7 +86,13 @@ local function trim(log, index)
         first = math.max(first, log.last - max_count + 1)
     end
     if (max_bytes and log.bytes - log.floor > max_bytes) or (oldest_ms and log.since < oldest_ms) then
-        first = skip_batches(log, first, max_bytes, oldest_ms)
+        return skip_batches(log, first, max_bytes, oldest_ms)
     end
+    return first, log.floor, log.since
+end
+
+local function trim(log, index)
+    local first
+    first, log.floor, log.since = first_to_keep(log, index)
     forget_before(log, first)
 end
