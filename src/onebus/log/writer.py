@@ -10,16 +10,18 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn, cast
 
-from onebus.errors import Overloaded, PayloadTooLarge, StoreClosed
+from onebus.errors import LogFull, Overloaded, PayloadTooLarge, StoreClosed
 from onebus.log.batch import Entry, Kind, encode, encode_values
 
 AppendBatch = Callable[[str, bytes], Awaitable[int]]
 """Stores a batch in a log and returns the id of its first message."""
 
 Unheard = Callable[[str, Exception], None]
-"""Called with the log and the error when a batch failed and none of its callers waits to hear of it."""
+"""Called with the log and the error when a batch failed and none of its callers has asked, or can still ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,21 @@ class Receipt:
 class _Batch:
     """Messages that leave together: plain values of one kind as long as there are no others, else entries."""
 
-    __slots__ = ("_blob", "_error", "_first_id", "_given_up", "is_done", "kind", "messages", "size", "waiters")
+    __slots__ = (
+        "_blob",
+        "_error",
+        "_first_id",
+        "_fitting",
+        "_given_up",
+        "_overflow",
+        "_traceback",
+        "_unheard",
+        "is_done",
+        "kind",
+        "messages",
+        "size",
+        "waiters",
+    )
 
     def __init__(self, kind: Kind | None) -> None:
         self.kind = kind
@@ -82,6 +98,10 @@ class _Batch:
         self._given_up: list[int] = []
         self._first_id = 0
         self._error: Exception | None = None
+        self._fitting = 0
+        self._overflow: Exception | None = None
+        self._traceback: TracebackType | None = None
+        self._unheard: Callable[[], None] | None = None
 
     def wait(self) -> asyncio.Future[None]:
         """Return a future that is done when the batch is; one for each who waits, so that any may be cancelled."""
@@ -105,29 +125,54 @@ class _Batch:
     def seal(self, now_ms: int, *, compress: bool) -> bytes:
         """Encode the messages, once; from here on nothing can be left out. Nothing is left of an abandoned batch."""
         if self._blob is None:
-            messages = self.messages
-            if self._given_up:
-                gone = set(self._given_up)
-                messages = [message for position, message in enumerate(messages) if position not in gone]
-            if not messages:
-                self._blob = b""
-            elif self.kind is None:
-                self._blob = encode(messages, now_ms=now_ms, compress=compress)
-            else:
-                self._blob = encode_values(messages, kind=self.kind, now_ms=now_ms, compress=compress)
+            self._blob = self._encode(self._remaining(), now_ms, compress=compress)
         return self._blob
+
+    def cut(self, error: LogFull, unheard: Callable[[], None] | None, now_ms: int, *, compress: bool) -> None:
+        """Encode no more than the first messages, for which there is room; the others fail."""
+        self._blob = self._encode(self._remaining()[: error.room], now_ms, compress=compress)
+        self._fitting = error.room
+        self._overflow, self._traceback = error, error.__traceback__
+        self._unheard = unheard
+
+    def _remaining(self) -> list[Any]:
+        if not self._given_up:
+            return self.messages
+        gone = set(self._given_up)
+        return [message for position, message in enumerate(self.messages) if position not in gone]
+
+    def _encode(self, messages: list[Any], now_ms: int, *, compress: bool) -> bytes:
+        if not messages:
+            return b""
+        if self.kind is None:
+            return encode(messages, now_ms=now_ms, compress=compress)
+        return encode_values(messages, kind=self.kind, now_ms=now_ms, compress=compress)
 
     def id_of(self, index: int) -> int:
         if self._error is not None:
-            raise self._error
-        return self._first_id + index - bisect_left(self._given_up, index)
+            self._raise(self._error)
+        offset = index - bisect_left(self._given_up, index)
+        if self._overflow is not None and offset >= self._fitting:
+            self._raise(self._overflow)
+        return self._first_id + offset
+
+    def _raise(self, error: Exception) -> NoReturn:
+        self._unheard = None
+        # Many callers raise the same error; none of them wants the tracebacks of the others.
+        raise error.with_traceback(self._traceback)
+
+    def __del__(self) -> None:
+        # Nobody can ask for the outcome any more.
+        if self._unheard is not None:
+            self._unheard()
 
     def stored(self, first_id: int) -> None:
         self._first_id = first_id
         self._finish()
 
-    def failed(self, error: Exception) -> None:
-        self._error = error
+    def failed(self, error: Exception, unheard: Callable[[], None] | None) -> None:
+        self._error, self._traceback = error, error.__traceback__
+        self._unheard = unheard
         self._finish()
 
     def abandoned(self) -> None:
@@ -397,13 +442,27 @@ class LogWriter:
         try:
             blob = batch.seal(self._clock(), compress=self._compress)
             batch.stored(await self._append(log, blob) if blob else 0)
+        except LogFull as error:
+            await self._store_what_fits(log, batch, error)
         except Exception as error:
-            if self._unheard is not None and not batch.waiters:
-                self._unheard(log, error)
-            batch.failed(error)
+            self._failed(log, batch, error)
         except BaseException:
             batch.abandoned()
             raise
+
+    async def _store_what_fits(self, log: str, batch: _Batch, error: LogFull) -> None:
+        """Store the first messages of a batch, for which there is room; the others fail."""
+        if error.room == 0:
+            self._failed(log, batch, error)
+            return
+        batch.cut(error, self._unheard_of(log, error), self._clock(), compress=self._compress)
+        await self._store(log, batch)
+
+    def _failed(self, log: str, batch: _Batch, error: Exception) -> None:
+        batch.failed(error, self._unheard_of(log, error))
+
+    def _unheard_of(self, log: str, error: Exception) -> Callable[[], None] | None:
+        return None if self._unheard is None else partial(self._unheard, log, error)
 
 
 def _size(entry: Entry) -> int:

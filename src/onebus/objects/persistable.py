@@ -110,6 +110,9 @@ class Persisted:
 
     __slots__ = ("_fields", "_target")
 
+    _fields: Fields
+    _target: Any
+
     def __init__(self, link: Link, name: str, target: Any, properties: Iterable[str]) -> None:
         object.__setattr__(self, "_target", target)
         object.__setattr__(self, "_fields", Fields(link, name, properties))

@@ -122,10 +122,10 @@ class Queue(Emitter):
         try:
             await self._link.watch_closing(self._log, self)
             existed = await store.touch(self._log, ttl_seconds=self._ttl, create=True)
-            if existed:
-                stat = await store.stat(self._log)
-                self._ttl = stat.ttl_seconds if stat is not None else self._ttl
-            await self._touch_metadata()
+            stat = await store.stat(self._log) if existed else None
+            if stat is not None and stat.ttl_seconds:
+                self._ttl = stat.ttl_seconds
+            await self._touch()
         except BaseException:
             self._state = State.DETACHED
             self._link.unwatch_closing(self._log, self)
@@ -195,7 +195,6 @@ class Queue(Emitter):
 
     async def _stay_alive(self) -> None:
         """Touch the queue before its ttl runs out, and right after its store was away: it may have forgotten all."""
-        store = self._link.store
         while True:
             self._beat.clear()
             try:
@@ -204,10 +203,16 @@ class Queue(Emitter):
             except TimeoutError:
                 pass
             try:
-                await store.touch(self._log, ttl_seconds=self._ttl, create=True)
-                await self._touch_metadata()
+                await self._touch()
             except StoreUnavailable:
                 continue
+
+    async def _touch(self) -> None:
+        """Start the ttl of the queue anew. A queue that its store has forgotten is created again."""
+        store = self._link.store
+        if not await store.touch(self._log, ttl_seconds=self._ttl):
+            await store.touch(self._log, ttl_seconds=self._ttl, create=True)
+        await store.put(self._metadata_record, {TTL_FIELD: pack_json(self._ttl)}, ttl_seconds=self._ttl)
 
     def _health_changed(self, online: bool) -> None:
         if online:
@@ -315,10 +320,8 @@ class Queue(Emitter):
                 pushed.set_result(message_id)
 
     async def _append(self, log: str, blob: bytes) -> int:
-        if self.max_size is not None and log == self._log:
-            first_id = await self._link.store.append(log, blob, capacity=self.max_size)  # type: ignore[call-arg]
-        else:
-            first_id = await self._link.store.append(log, blob)
+        capacity = self.max_size if log == self._log else None
+        first_id = await self._link.store.append(log, blob, capacity=capacity)
         self._pushed += count_of(blob)
         return first_id
 
@@ -499,14 +502,9 @@ class Queue(Emitter):
         fields = {name: pack_json(value) for name, value in values.items()}
         await self._link.store.put(self._metadata_record, fields, ttl_seconds=self._ttl)
 
-    async def _touch_metadata(self) -> None:
-        await self._link.store.put(self._metadata_record, {TTL_FIELD: pack_json(self._ttl)}, ttl_seconds=self._ttl)
-
 
 def _entry(value: bytes, kind: Kind, key: str | bytes | None, headers: Mapping[str, str] | None) -> Entry:
-    for name, text in (headers or {}).items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise InvalidArgument(f"Headers are text to text, but {name!r} is {text!r}.")
+    for name in headers or ():
         if name.startswith(RESERVED_HEADERS):
             raise InvalidArgument(f"The header {name!r} is reserved; choose one without {RESERVED_HEADERS!r}.")
     return Entry(value, kind, key.encode() if isinstance(key, str) else key, headers)
