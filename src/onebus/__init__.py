@@ -2,7 +2,8 @@
 
 from onebus.bus import Bus
 from onebus.message import Message
+from onebus.objects.persistable import Persistable
 
-__all__ = ["Bus", "Message"]
+__all__ = ["Bus", "Message", "Persistable"]
 
 __version__ = "0.1.0"

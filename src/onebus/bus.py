@@ -1,14 +1,18 @@
 """The bus: the connection to its stores, and the place where its objects come from."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self
 
 from onebus.errors import AlreadyConnected, InvalidArgument
 from onebus.events import Emitter
 from onebus.log.writer import WriterLimits
+from onebus.objects.channel import Channel
 from onebus.objects.link import Clock, Link
+from onebus.objects.persistable import Persisted
+from onebus.objects.pubsub import PubSub
 from onebus.objects.queue import DEFAULT_TTL_SECONDS, Queue
+from onebus.objects.service import Service
 from onebus.stores import Store, StoreOptions, create_store
 
 DEFAULT_URL: Final = "sqlite:///onebus.db"
@@ -41,7 +45,8 @@ class Bus(Emitter):
         self._options = StoreOptions(deadline_seconds=deadline_seconds, clock=clock)
         self._store: Store | None = None
         limits = WriterLimits(max_message_bytes=max_message_bytes, max_waiting_bytes=16 * 1024 * 1024)
-        self._link = Link(self.events, clock=clock, limits=limits)
+        self.link = Link(self.events, clock=clock, limits=limits)
+        """What its objects share."""
         self.with_log(log or logging.getLogger("onebus"))
         self._set_level(log_level)
 
@@ -74,7 +79,7 @@ class Bus(Emitter):
         except BaseException:
             self._store = None
             raise
-        self._link.connected(store)
+        self.link.connected(store)
         store.health.on_change(self._health_changed)
         self.log.debug("connected to %s", store.url)
         await self.events.emit("online")
@@ -90,7 +95,7 @@ class Bus(Emitter):
         store.health.off_change(self._health_changed)
         was_online = store.health.is_online
         try:
-            await self._link.disconnected()
+            await self.link.disconnected()
         finally:
             await store.close()
         self.log.debug("disconnected from %s", store.url)
@@ -105,17 +110,17 @@ class Bus(Emitter):
     def _health_changed(self, online: bool) -> None:
         event = "online" if online else "offline"
         self.log.warning("%s", event) if not online else self.log.info("%s", event)
-        self._link.run(self.events.emit(event), self.events, f"onebus-{event}")
+        self.link.run(self.events.emit(event), self.events, f"onebus-{event}")
 
     # Logging
 
     @property
     def log(self) -> logging.Logger:
-        return self._link.log
+        return self.link.log
 
     def with_log(self, log: logging.Logger) -> Self:
         """Write to another logger; returns the bus."""
-        self._link.log = log
+        self.link.log = log
         return self
 
     def debug(self, on: bool = True) -> Self:
@@ -136,4 +141,20 @@ class Bus(Emitter):
         ``ttl`` is how many seconds the queue lives without anybody attached. With ``max_size`` a push to a queue
         that holds so many unfinished messages fails with `LogFull`.
         """
-        return Queue(self._link, name, ttl=ttl, max_size=max_size)
+        return Queue(self.link, name, ttl=ttl, max_size=max_size)
+
+    def channel(self, name: str, local: str = "local", remote: str = "remote") -> Channel:
+        """Return one end of the channel `name` between two peers; connect it to use it."""
+        return Channel(self.link, name, local, remote)
+
+    def pubsub(self, name: str) -> PubSub:
+        """Return an object to publish to, and to receive from, all who are subscribed to `name` at that moment."""
+        return PubSub(self.link, name)
+
+    def persistify(self, name: str, target: Any, properties: Iterable[str]) -> Persisted:
+        """Return an object that stands for `target`, and can save and load some of its properties."""
+        return Persisted(self.link, name, target, properties)
+
+    def service(self, name: str) -> Service:
+        """Return an object to serve requests to the service `name`, or to make them."""
+        return Service(self.link, name)

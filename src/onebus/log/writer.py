@@ -128,10 +128,13 @@ class _Batch:
             self._blob = self._encode(self._remaining(), now_ms, compress=compress)
         return self._blob
 
-    def cut(self, error: LogFull, unheard: Callable[[], None] | None, now_ms: int, *, compress: bool) -> None:
-        """Encode no more than the first messages, for which there is room; the others fail."""
-        self._blob = self._encode(self._remaining()[: error.room], now_ms, compress=compress)
-        self._fitting = error.room
+    def cut(self, count: int, now_ms: int, *, compress: bool) -> None:
+        """Encode no more than the first `count` messages."""
+        self._blob = self._encode(self._remaining()[:count], now_ms, compress=compress)
+        self._fitting = count
+
+    def overflowed(self, error: Exception, unheard: Callable[[], None] | None) -> None:
+        """Let those messages fail that were cut off."""
         self._overflow, self._traceback = error, error.__traceback__
         self._unheard = unheard
 
@@ -455,7 +458,9 @@ class LogWriter:
         if error.room == 0:
             self._failed(log, batch, error)
             return
-        batch.cut(error, self._unheard_of(log, error), self._clock(), compress=self._compress)
+        full = LogFull(error.log, 0)
+        batch.cut(error.room, self._clock(), compress=self._compress)
+        batch.overflowed(full, self._unheard_of(log, full))
         await self._store(log, batch)
 
     def _failed(self, log: str, batch: _Batch, error: Exception) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 from uuid import uuid4
@@ -43,7 +44,7 @@ class Link:
         self.clock = clock or _wall_clock_ms
         self.limits = limits or WriterLimits(max_waiting_bytes=16 * 1024 * 1024)
         self._store: Store | None = None
-        self._attached: dict[object, Attached] = {}
+        self._attached: OrderedDict[object, Attached] = OrderedDict()
         self._closables: dict[str, list[Closable]] = {}
         self._closings = Ear(CLOSED_SIGNAL, self._hear_closing, events)
         self._background: set[asyncio.Task[Any]] = set()
@@ -68,7 +69,8 @@ class Link:
 
     async def disconnected(self) -> None:
         """Detach every object, and end what runs for them."""
-        for attached in list(self._attached.values()):
+        while self._attached:
+            _, attached = self._attached.popitem(last=False)
             await attached.detach()
         await self._closings.close()
         for task in self._background:
@@ -78,9 +80,11 @@ class Link:
 
     # Who is attached
 
-    def enter(self, attached: Attached) -> None:
-        """Remember an object that has to be detached before the store is closed."""
+    def enter(self, attached: Attached, *, first: bool = False) -> None:
+        """Remember an object that has to be detached before the store is closed, maybe before those it is built on."""
         self._attached[attached] = attached
+        if first:
+            self._attached.move_to_end(attached, last=False)
 
     def leave(self, attached: Attached) -> None:
         self._attached.pop(attached, None)
