@@ -47,6 +47,7 @@ class Link:
         self._attached: OrderedDict[object, Attached] = OrderedDict()
         self._closables: dict[str, list[Closable]] = {}
         self._closings = Ear(CLOSED_SIGNAL, self._hear_closing, events)
+        self._to_forget: set[Callable[[], None]] = set()
         self._background: set[asyncio.Task[Any]] = set()
 
     @property
@@ -72,6 +73,9 @@ class Link:
         while self._attached:
             _, attached = self._attached.popitem(last=False)
             await attached.detach()
+        for forget in self._to_forget:
+            forget()
+        self._to_forget.clear()
         await self._closings.close()
         for task in self._background:
             task.cancel()
@@ -108,6 +112,10 @@ class Link:
     async def _hear_closing(self, payload: bytes) -> None:
         for closable in list(self._closables.get(payload.decode(), ())):
             await closable.was_closed()
+
+    def on_disconnect(self, forget: Callable[[], None]) -> None:
+        """Call a function, once, when the bus is disconnected."""
+        self._to_forget.add(forget)
 
     # Tasks
 
