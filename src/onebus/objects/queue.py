@@ -246,7 +246,14 @@ class Queue(Emitter):
         """
         value, kind = pack(data)
         # The common case goes straight to the writer: this is the hottest path of the bus.
-        if key is None and headers is None and not delay and at is None and message_id is None and self._attached.is_set():
+        if (
+            key is None
+            and headers is None
+            and not delay
+            and at is None
+            and message_id is None
+            and self._attached.is_set()
+        ):
             try:
                 return self._writer.post_value(self._log, value, kind)
             except Overloaded:
