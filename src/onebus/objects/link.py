@@ -122,15 +122,14 @@ class Link:
     def run(self, work: Coroutine[Any, Any, None], events: Events, name: str) -> asyncio.Task[None]:
         """Run something in the background; what it fails with becomes an ``error`` event."""
 
-        async def reported() -> None:
-            try:
-                await work
-            except Exception as error:
-                await events.emit("error", error)
+        def ended(task: asyncio.Task[None]) -> None:
+            self._background.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.run(events.emit("error", error), events, f"{name} failed")
 
-        task = asyncio.create_task(reported(), name=name)
+        task = asyncio.create_task(work, name=name)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(ended)
         return task
 
 
