@@ -21,14 +21,16 @@ async def handle(message: Message) -> None:
 
 async def work(bus: Bus, name: str, done: Counter[str], everything_done: asyncio.Event) -> None:
     async with bus.queue("jobs") as queue:
-        async for message in queue.consume(lease=30, max_attempts=3):
+        async for message in queue.consume(lease=30):
             try:
                 await handle(message)
             except ValueError as error:
                 print(f"job {message.data['job']} failed at attempt {message.attempts}: {error}")
-                # Without this it would come back when the lease has ended.
-                await message.release(delay=0.05)
-                if message.attempts == 3:
+                if message.attempts < 3:
+                    # Without this it would come back when the lease has ended.
+                    await message.release(delay=0.05)
+                else:
+                    await message.reject(str(error))
                     done["given up"] += 1
             else:
                 await message.ack()
@@ -45,8 +47,6 @@ async def main(url: str) -> None:
         workers = [asyncio.create_task(work(bus, name, done, everything_done)) for name in ("Ann", "Ben")]
 
         await everything_done.wait()
-        while not await queue.dead.count():
-            await asyncio.sleep(0.01)
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
