@@ -437,12 +437,13 @@ class Queue(Emitter):
         if self._consumer is not None:
             raise self._consuming_already()
         self._consumer = consumer
-        waiting = [asyncio.create_task(event.wait()) for event in (self._attached, consumer.stopping)]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        if not self.is_attached:
+            waiting = [asyncio.create_task(event.wait()) for event in (self._attached, consumer.stopping)]
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
         if consumer.options.remove and not consumer.stopping.is_set():
             self._delays.start()
         await self.events.emit("consuming", True)
