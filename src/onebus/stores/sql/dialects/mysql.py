@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, cast, create_engine, event, func, literal
+from sqlalchemy import BigInteger, ColumnElement, Engine, cast, create_engine, event, func, literal_column
 from sqlalchemy.pool import NullPool
 
 from onebus.errors import AccessDenied, BusError, PayloadTooLarge, StoreError, StoreFull, StoreUnavailable
@@ -33,7 +33,7 @@ class MysqlDialect(SqlDialect):
     @property
     def server_clock(self) -> ColumnElement[int]:
         # SYSDATE is the time of the evaluation; NOW would be that of the statement, before it waited for a lock.
-        return cast(func.unix_timestamp(func.sysdate(literal(6))) * 1000, BigInteger)
+        return cast(func.unix_timestamp(literal_column("SYSDATE(6)")) * 1000, BigInteger)
 
     def create_engine(self) -> Engine:
         try:
