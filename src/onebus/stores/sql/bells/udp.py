@@ -1,16 +1,26 @@
 """The bell of databases that cannot wake anybody: datagrams between the clients.
 
 Each open store has a UDP socket on the address from which it talks to the database, and registers it in a
-table. Whoever commits sends the names of the logs to all of them. Where the network swallows datagrams,
-readers fall back to looking once in a while by themselves. A forged datagram costs a look, no more.
+table, along with a secret that it makes up. Whoever commits sends one of these to all of them:
+
+    name \\n name …             these logs have grown
+    \\0 tag name \\n news      this log has grown by this batch, see `News`
+
+The tag is a keyed hash of what follows it, under the secret of the receiver: only who may read the table can make
+it. A forged datagram costs a look at the log, no more. Where the network swallows datagrams, readers fall back to
+looking once in a while by themselves.
 """
 
 import asyncio
 import logging
+import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Final
 
+from onebus.stores.news import News
 from onebus.stores.sql.bells.base import Bell, Heard, Lost, RunTransaction
 from onebus.stores.sql.inserts import upsert
 from onebus.stores.sql.tables import bells
@@ -20,6 +30,10 @@ _log = logging.getLogger(__name__)
 
 MAX_DATAGRAM_BYTES: Final = 1400
 REGISTERED_MS: Final = 60_000
+SECRET_BYTES: Final = 16
+TAG_BYTES: Final = 16
+SEALED: Final = b"\0"
+"""How a datagram with news begins. No name does."""
 
 
 class UdpBell(Bell):
@@ -29,12 +43,16 @@ class UdpBell(Bell):
         self._mouth.setblocking(False)
         self._transport: asyncio.DatagramTransport | None = None
         self._address = ""
+        self._secret = secrets.token_bytes(SECRET_BYTES)
+        self._known: set[tuple[str, bytes]] = set()
 
     async def open(self, heard: Heard, lost: Lost, run: RunTransaction) -> None:
         if self._transport is None:
             loop = asyncio.get_running_loop()
             host = await loop.run_in_executor(None, self._own_host)
-            self._transport, _ = await loop.create_datagram_endpoint(lambda: _Ear(heard), local_addr=(host, 0))
+            self._transport, _ = await loop.create_datagram_endpoint(
+                lambda: _Ear(heard, self._secret), local_addr=(host, 0)
+            )
             own_host, own_port = self._transport.get_extra_info("sockname")[:2]
             self._address = f"{own_host}:{own_port}"
         await run(self.refresh)
@@ -47,21 +65,38 @@ class UdpBell(Bell):
 
     def prepare(self, transaction: Transaction) -> None:
         if transaction.grown:
-            transaction.bells = [address for (address,) in transaction.execute(transaction.lookups.bells)]
+            rows = transaction.execute(transaction.lookups.bells)
+            transaction.bells = [(address, secret) for address, secret in rows]
 
     def ring(self, transaction: Transaction) -> None:
-        for datagram in _datagrams(transaction.grown):
-            for address in transaction.bells:
-                if address != self._address:
-                    self._send(address, datagram)
+        tidings, names = _sorted_out(transaction.grown)
+        hints = _datagrams(names)
+        # The list of bells may still be on its way, so those that it named the last time come first.
+        known = self._known
+        for bell in known:
+            self._ring_at(bell, tidings, hints)
+        self._known = {(address, secret) for address, secret in transaction.bells if address != self._address}
+        for bell in self._known - known:
+            self._ring_at(bell, tidings, hints)
 
     def refresh(self, transaction: Transaction) -> None:
         transaction.execute(transaction.lookups.sweep_bells)
         if self._address:
             transaction.execute(
-                upsert(transaction.dialect_name, bells, "expires_ms"),
-                {"address": self._address, "expires_ms": transaction.now_ms() + REGISTERED_MS},
+                upsert(transaction.dialect_name, bells, "secret", "expires_ms"),
+                {
+                    "address": self._address,
+                    "secret": self._secret,
+                    "expires_ms": transaction.now_ms() + REGISTERED_MS,
+                },
             )
+
+    def _ring_at(self, bell: tuple[str, bytes], tidings: Sequence[bytes], hints: Sequence[bytes]) -> None:
+        address, secret = bell
+        for tiding in tidings:
+            self._send(address, seal(tiding, secret))
+        for hint in hints:
+            self._send(address, hint)
 
     def _send(self, address: str, datagram: bytes) -> None:
         host, _, port = address.rpartition(":")
@@ -78,11 +113,37 @@ class UdpBell(Bell):
 
 
 class _Ear(asyncio.DatagramProtocol):
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Heard, secret: bytes) -> None:
         self._heard = heard
+        self._secret = secret
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        self._heard(dict.fromkeys(data.decode(errors="replace").split("\n")))
+        if not data.startswith(SEALED):
+            self._heard(dict.fromkeys(data.decode(errors="replace").split("\n")))
+            return
+        sealed = data[len(SEALED) + TAG_BYTES :]
+        name, _, packed = sealed.partition(b"\n")
+        # Not forged, maybe: the sender may know the secret of somebody who had this address before.
+        is_genuine = compare_digest(data, seal(sealed, self._secret))
+        self._heard({name.decode(errors="replace"): News.unpack(packed) if is_genuine else None})
+
+
+def seal(tiding: bytes, secret: bytes) -> bytes:
+    """Return a datagram that whoever has the secret believes."""
+    return SEALED + blake2b(tiding, key=secret, digest_size=TAG_BYTES).digest() + tiding
+
+
+def _sorted_out(grown: Mapping[str, News | None]) -> tuple[list[bytes], list[str]]:
+    """Return the news that fit into a datagram, and the names of the other logs."""
+    tidings: list[bytes] = []
+    names: list[str] = []
+    for name, news in grown.items():
+        tiding = b"" if news is None else name.encode() + b"\n" + news.pack()
+        if tiding and len(SEALED) + TAG_BYTES + len(tiding) <= MAX_DATAGRAM_BYTES:
+            tidings.append(tiding)
+        else:
+            names.append(name)
+    return tidings, names
 
 
 def _datagrams(logs: Iterable[str]) -> list[bytes]:
