@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from onebus.stores.sql.bells.udp import MAX_DATAGRAM_BYTES, seal
 from onebus.stores.sql.store import SqlStore
 from onebus.stores.switchboard import Watch
 from tests.clock import FakeClock
+from tests.conftest import running
 from tests.messages import batch_of, numbered, texts_of
 from tests.services import MariaDbServer
 
@@ -30,15 +31,21 @@ def log() -> str:
     return f"log:{uuid4().hex}"
 
 
-@pytest.fixture
-def cursor(mariadb: MariaDbServer) -> Iterator[Any]:
+@contextmanager
+def connected(server: MariaDbServer) -> Iterator[Any]:
     """Somebody else who uses the database."""
-    url = make_url(mariadb.url)
+    url = make_url(server.url)
     connection = pymysql.connect(
         host=url.host, port=url.port or 0, user=url.username, password=url.password or "", database=url.database
     )
     with closing(connection), connection.cursor() as cursor:
         connection.autocommit(True)
+        yield cursor
+
+
+@pytest.fixture
+def cursor(mariadb: MariaDbServer) -> Iterator[Any]:
+    with connected(mariadb) as cursor:
         yield cursor
 
 
@@ -135,6 +142,24 @@ async def test_nonsense_in_a_datagram_harms_nobody(mariadb: MariaDbServer, log: 
         await store.append(log, batch_of("next"))
         assert await watch.wait(10)
         assert texts_of(await store.read(log, after=1), after=1) == ["next"]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_message_leaves_the_machine_only_if_the_connection_is_not_encrypted_either(tls: bool, log: str) -> None:
+    with running(MariaDbServer(tls=tls)) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far_away:
+        far_away.bind(("127.0.0.2", 0))
+        far_away.settimeout(10)
+        async with create_store(server.url) as store:
+            await store.append(log, batch_of("first"))
+            with connected(server) as cursor:
+                address = "127.0.0.2:{1}".format(*far_away.getsockname())
+                cursor.execute("INSERT INTO onebus_bell VALUES (%s, 'secret', %s)", (address, 2**60))
+
+            await store.append(log, batch_of("a secret message"))
+
+        datagram = far_away.recv(2000)
+        assert log.encode() in datagram
+        assert (b"a secret message" in datagram) is not tls
 
 
 async def test_an_append_whose_second_statement_fails_stores_nothing(

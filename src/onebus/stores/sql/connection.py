@@ -97,6 +97,11 @@ class SqlConnection:
     def dialect_name(self) -> str:
         return self._database.dialect_name
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody on the way to the server can read along, as far as PyMySQL tells."""
+        return bool(getattr(self.driver, "_secure", True))
+
     def execute(self, statement: ClauseElement, parameters: Parameters) -> Rows:
         """Run a statement and return its rows."""
         prepared = self._database.prepare(statement)

@@ -7,15 +7,17 @@ table, along with a secret that it makes up. Whoever commits sends one of these 
     \\0 tag name \\n news      this log has grown by this batch, see `News`
 
 The tag is a keyed hash of what follows it, under the secret of the receiver: only who may read the table can make
-it. A forged datagram costs a look at the log, no more. Where the network swallows datagrams, readers fall back to
-looking once in a while by themselves.
+it. A forged datagram costs a look at the log, no more. Datagrams are not encrypted: where the connection to the
+database is, news do not leave the machine. Where the network swallows datagrams, readers fall back to looking once in a
+while by themselves.
 """
 
 import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property, partial
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Final
@@ -49,7 +51,7 @@ class UdpBell(Bell):
     async def open(self, heard: Heard, lost: Lost, run: RunTransaction) -> None:
         if self._transport is None:
             loop = asyncio.get_running_loop()
-            host = await loop.run_in_executor(None, self._own_host)
+            host = await loop.run_in_executor(None, lambda: self._own_host)
             self._transport, _ = await loop.create_datagram_endpoint(
                 lambda: _Ear(heard, self._secret), local_addr=(host, 0)
             )
@@ -69,15 +71,14 @@ class UdpBell(Bell):
             transaction.bells = [(address, secret) for address, secret in rows]
 
     def ring(self, transaction: Transaction) -> None:
-        tidings, names = _sorted_out(transaction.grown)
-        hints = _datagrams(names)
+        ring_at = partial(self._ring_at, transaction.grown, transaction.connection.is_encrypted)
         # The list of bells may still be on its way, so those that it named the last time come first.
         known = self._known
         for bell in known:
-            self._ring_at(bell, tidings, hints)
+            ring_at(*bell)
         self._known = {(address, secret) for address, secret in transaction.bells if address != self._address}
         for bell in self._known - known:
-            self._ring_at(bell, tidings, hints)
+            ring_at(*bell)
 
     def refresh(self, transaction: Transaction) -> None:
         transaction.execute(transaction.lookups.sweep_bells)
@@ -91,22 +92,19 @@ class UdpBell(Bell):
                 },
             )
 
-    def _ring_at(self, bell: tuple[str, bytes], tidings: Sequence[bytes], hints: Sequence[bytes]) -> None:
-        address, secret = bell
-        for tiding in tidings:
-            self._send(address, seal(tiding, secret))
-        for hint in hints:
-            self._send(address, hint)
-
-    def _send(self, address: str, datagram: bytes) -> None:
+    def _ring_at(self, grown: Mapping[str, News | None], is_private: bool, address: str, secret: bytes) -> None:
         host, _, port = address.rpartition(":")
         try:
-            self._mouth.sendto(datagram, (host, int(port)))
+            if is_private and host != self._own_host:
+                grown = dict.fromkeys(grown)
+            for datagram in _datagrams(grown, secret):
+                self._mouth.sendto(datagram, (host, int(port)))
         except OSError as error:
             _log.debug("a reader at %s could not be woken: %s", address, error)
 
+    @cached_property
     def _own_host(self) -> str:
-        """Return the address of this machine that faces the database; connecting UDP sends nothing."""
+        """The address of this machine that faces the database; connecting UDP sends nothing."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(self._database)
             return str(probe.getsockname()[0])
@@ -133,25 +131,16 @@ def seal(tiding: bytes, secret: bytes) -> bytes:
     return SEALED + blake2b(tiding, key=secret, digest_size=TAG_BYTES).digest() + tiding
 
 
-def _sorted_out(grown: Mapping[str, News | None]) -> tuple[list[bytes], list[str]]:
-    """Return the news that fit into a datagram, and the names of the other logs."""
-    tidings: list[bytes] = []
-    names: list[str] = []
-    for name, news in grown.items():
-        tiding = b"" if news is None else name.encode() + b"\n" + news.pack()
-        if tiding and len(SEALED) + TAG_BYTES + len(tiding) <= MAX_DATAGRAM_BYTES:
-            tidings.append(tiding)
+def _datagrams(grown: Mapping[str, News | None], secret: bytes) -> list[bytes]:
+    """Pack news, and where there are none, names, into datagrams that no network has to cut into pieces."""
+    sealed: list[bytes] = []
+    named: list[bytes] = []
+    for log, news in grown.items():
+        name = log.encode()
+        if news is not None and len(datagram := seal(name + b"\n" + news.pack(), secret)) <= MAX_DATAGRAM_BYTES:
+            sealed.append(datagram)
+        elif named and len(named[-1]) + len(name) < MAX_DATAGRAM_BYTES:
+            named[-1] += b"\n" + name
         else:
-            names.append(name)
-    return tidings, names
-
-
-def _datagrams(logs: Iterable[str]) -> list[bytes]:
-    """Pack names into datagrams that no network has to cut into pieces."""
-    packed: list[bytes] = []
-    for name in (log.encode() for log in logs):
-        if packed and len(packed[-1]) + len(name) < MAX_DATAGRAM_BYTES:
-            packed[-1] += b"\n" + name
-        else:
-            packed.append(name)
-    return packed
+            named.append(name)
+    return sealed + named

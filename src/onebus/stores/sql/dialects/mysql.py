@@ -13,7 +13,6 @@ from sqlalchemy import (
     String,
     bindparam,
     case,
-    cast,
     create_engine,
     event,
     func,
@@ -65,7 +64,7 @@ class MysqlDialect(SqlDialect):
     @property
     def server_clock(self) -> ColumnElement[int]:
         # SYSDATE is the time of the evaluation; NOW would be that of the statement, before it waited for a lock.
-        return cast(func.unix_timestamp(literal_column("SYSDATE(6)")) * 1000, BigInteger)
+        return literal_column("CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)", BigInteger)
 
     def create_engine(self) -> Engine:
         try:
