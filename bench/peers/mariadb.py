@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pymysql
 
+from bench import targets
 from bench.latency import Latency, Pace, summary
 from bench.messages import Stamper, age_ms, payloads
 from bench.peers.peer import Peer, RoundTrip, Setting
@@ -40,7 +41,7 @@ def round_trip(place: MariaDbPlace, setting: Setting) -> RoundTrip:
         _prepare(place)
         return summary(setting.crew.alone(InsertAndSelect(place.url, setting.size, setting.scale.quiet)))
 
-    return RoundTrip("INSERT and commit, then SELECT, PyMySQL", measure)
+    return RoundTrip("INSERT and commit, then SELECT, PyMySQL", measure, targets.QUIET_ROUND_TRIP)
 
 
 @dataclass(frozen=True, slots=True)

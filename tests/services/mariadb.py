@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pymysql
 
+from tests.services.certificate import Certificate
 from tests.services.process import Server, find_program
 
 _NAME = "onebus"
@@ -31,9 +32,10 @@ GRANT ALL ON {_NAME}.* TO {_NAME}@'%';
 class MariaDbServer(Server):
     """One MariaDB with a database and a user named onebus; root has no password."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         super().__init__()
         self._data = self.folder / "data"
+        self._certificate = Certificate(self.folder) if tls else None
 
     @property
     def url(self) -> str:
@@ -49,7 +51,7 @@ class MariaDbServer(Server):
     def command(self) -> Sequence[str]:
         network = [f"--port={self.port}", "--bind-address=127.0.0.1", "--skip-name-resolve"]
         files = [f"--socket={self.folder / 'socket'}", f"--pid-file={self.folder / 'pid'}"]
-        return [*self._base_command(), *network, *files]
+        return [*self._base_command(), *network, *files, *self._tls()]
 
     def is_ready(self) -> bool:
         try:
@@ -59,6 +61,10 @@ class MariaDbServer(Server):
         except pymysql.OperationalError:
             return False
         return True
+
+    def _tls(self) -> Sequence[str]:
+        one = self._certificate
+        return [] if one is None else [f"--ssl-ca={one.ca_file}", f"--ssl-cert={one.file}", f"--ssl-key={one.key_file}"]
 
     def _base_command(self) -> Sequence[str]:
         program = find_program("mariadbd", "mariadb-server-core")

@@ -21,6 +21,11 @@ class News:
     epoch: str
     batch: StoredBatch
 
+    @classmethod
+    def of(cls, epoch: str, batch: StoredBatch) -> Self | None:
+        """Return the news of a batch, or None if it is too large to travel."""
+        return cls(epoch, batch) if len(batch.blob) <= MAX_NEWS_BYTES else None
+
     def pack(self) -> bytes:
         batch, origin = self.batch, self.batch.origin
         source = f"{origin.first_id} {origin.log}" if origin else "0 "

@@ -5,8 +5,9 @@ some 50 µs, seven times what SQLite needs to answer, so statements are handed t
 That is possible because all of them are made once, with named parameters, of plain types.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Dialect, Engine, PoolProxiedConnection
@@ -15,6 +16,15 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 Parameters = Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one of several statements brought about."""
+
+    row_count: int
+    last_insert_id: int
+    rows: Rows
 
 
 class Prepared:
@@ -87,12 +97,31 @@ class SqlConnection:
     def dialect_name(self) -> str:
         return self._database.dialect_name
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody on the way to the server can read along, as far as PyMySQL tells."""
+        return bool(getattr(self.driver, "_secure", True))
+
     def execute(self, statement: ClauseElement, parameters: Parameters) -> Rows:
         """Run a statement and return its rows."""
         prepared = self._database.prepare(statement)
         cursor = self._ready_cursor()
         cursor.execute(prepared.text, prepared.arguments(parameters))
         return list(cursor.fetchall()) if prepared.returns_rows else []
+
+    def send_together(self, statements: Sequence[ClauseElement], parameters: Parameters) -> Iterator[Answer]:
+        """Send statements in one packet, where the driver can do that, and yield their answers as they come.
+
+        A statement that fails raises, and those after it are not run. Answers may be left behind unread.
+        """
+        prepared = [self._database.prepare(statement) for statement in statements]
+        cursor = self._ready_cursor()
+        # The driver writes the parameters into one statement at a time, since several may use the same names.
+        cursor.execute(";".join([cursor.mogrify(one.text, one.arguments(parameters)) for one in prepared]))
+        is_answered = True
+        while is_answered:
+            yield Answer(cursor.rowcount, cursor.lastrowid, list(cursor.fetchall()))
+            is_answered = cursor.nextset()
 
     def perform(self, statement: ClauseElement, parameters: Sequence[Parameters]) -> None:
         """Run a statement once for each of the parameters, whatever it returns."""

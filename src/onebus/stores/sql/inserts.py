@@ -23,16 +23,20 @@ def insert_if_absent(dialect_name: str, table: Table) -> Insert:
 
 
 @cache
-def upsert(dialect_name: str, table: Table, column: str) -> Insert:
-    """Return an INSERT that sets `column` when the row exists."""
+def upsert(dialect_name: str, table: Table, *columns: str) -> Insert:
+    """Return an INSERT that sets `columns` when the row exists."""
     keys = list(table.primary_key.columns)
     match dialect_name:
         case "postgresql":
             insert = postgresql.insert(table)
-            return insert.on_conflict_do_update(index_elements=keys, set_={column: insert.excluded[column]})
+            return insert.on_conflict_do_update(
+                index_elements=keys, set_={name: insert.excluded[name] for name in columns}
+            )
         case "sqlite":
             replacing = sqlite.insert(table)
-            return replacing.on_conflict_do_update(index_elements=keys, set_={column: replacing.excluded[column]})
+            return replacing.on_conflict_do_update(
+                index_elements=keys, set_={name: replacing.excluded[name] for name in columns}
+            )
         case _:
             updating = mysql.insert(table)
-            return updating.on_duplicate_key_update({column: updating.inserted[column]})
+            return updating.on_duplicate_key_update({name: updating.inserted[name] for name in columns})

@@ -14,7 +14,7 @@ from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import Origin, StoredBatch
 from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice
-from onebus.stores.news import MAX_NEWS_BYTES, News
+from onebus.stores.news import News
 from onebus.stores.sql.holds import HoldRows
 from onebus.stores.sql.inserts import insert_if_absent
 from onebus.stores.sql.tables import batches, logs, text_of
@@ -332,8 +332,7 @@ class SqlLog:
     def _announce(self, batch: StoredBatch) -> None:
         """Wake the watchers after the commit, and tell them of the batch if it is small and the only one."""
         grown, name = self._transaction.grown, self._row.name
-        is_news = len(batch.blob) <= MAX_NEWS_BYTES and name not in grown
-        grown[name] = News(self._row.epoch, batch) if is_news else None
+        grown[name] = None if name in grown else News.of(self._row.epoch, batch)
 
     def _save(self, *columns: str) -> None:
         values = {f"new_{column}": getattr(self._row, column) for column in columns}

@@ -21,7 +21,7 @@ from onebus.stores.news import News
 from onebus.stores.sql import logs, records
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import Database
-from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.dialects.base import Append, SqlDialect
 from onebus.stores.sql.dialects.mysql import MysqlDialect
 from onebus.stores.sql.dialects.postgresql import PostgresqlDialect
 from onebus.stores.sql.dialects.sqlite import SqliteDialect
@@ -66,7 +66,7 @@ class SqlStore(Store):
         clock = self.options.clock
         now = self._dialect.server_clock if clock is None else bindparam("clock_ms", callable_=clock, type_=BigInteger)
         self._lookups = Lookups(now)
-        self._append_statement = self._dialect.append_at_once(now)
+        self._append_at_once = self._dialect.append_at_once(now)
         self._link: _Link | None = None
         self._housekeeping: asyncio.Task[None] | None = None
         self._signal_pumps: dict[str, asyncio.Task[None]] = {}
@@ -168,19 +168,13 @@ class SqlStore(Store):
         return await self._write_with(append)
 
     async def _try_append_at_once(self, log: str, batch: bytes, count: int) -> int | None:
-        """Append in one statement if the database can, and return None if it cannot, or if there is no such log."""
-        statement = self._append_statement
-        if statement is None:
+        """Append in one round trip if the database can, and return None if it cannot, or if there is no such log."""
+        append_at_once = self._append_at_once
+        if append_at_once is None:
             return None
-        parameters = {"log_name": log, "batch": batch, "batch_count": count, "batch_size": len(batch)}
-
-        def append(transaction: Transaction) -> int | None:
-            rows = transaction.execute(statement, parameters)
-            if rows and not self._dialect.append_announces_itself:
-                transaction.grown[log] = None
-            return rows[0][0] - count + 1 if rows else None
-
-        return await self._linked.writers.run_at_once(append)
+        append = Append(log, batch, count)
+        last_id = await self._linked.writers.run_at_once(lambda transaction: append_at_once(transaction, append))
+        return None if last_id is None else last_id - count + 1
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         def read(transaction: Transaction) -> Slice:

@@ -74,5 +74,6 @@ bells = Table(
     "onebus_bell",
     metadata,
     Column("address", String, primary_key=True),
+    Column("secret", LargeBinary, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
 )

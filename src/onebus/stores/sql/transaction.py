@@ -1,6 +1,6 @@
 """What the statements of one transaction share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.schema import Table
 
 from onebus.stores.news import News
-from onebus.stores.sql.connection import Rows, SqlConnection
+from onebus.stores.sql.connection import Answer, Rows, SqlConnection
 from onebus.stores.sql.tables import bells, listeners, logs, records
 
 _NOTHING: Mapping[str, Any] = {}
@@ -59,7 +59,7 @@ class Lookups:
         self.count_listeners = select(func.count()).where(
             listeners.c.name == bindparam("signal"), listeners.c.expires_ms > now
         )
-        self.bells = select(bells.c.address).where(bells.c.expires_ms > now)
+        self.bells = select(bells.c.address, bells.c.secret).where(bells.c.expires_ms > now)
         self.sweep_records = delete(records).where(*expired(records))
         self.sweep_listeners = delete(listeners).where(*expired(listeners))
         self.sweep_bells = delete(bells).where(*expired(bells))
@@ -73,8 +73,8 @@ class Transaction:
     lookups: Lookups
     grown: dict[str, News | None] = field(default_factory=dict)
     """The logs whose watchers are to be woken once this is committed, and what they may be told."""
-    bells: list[str] = field(default_factory=list)
-    """Where to ring after the commit, if the bell needs to be told."""
+    bells: Iterable[tuple[str, bytes]] = ()
+    """Where to ring after the commit, and the secret of each place, if the bell needs to be told; read once."""
 
     @property
     def dialect_name(self) -> str:
@@ -82,6 +82,9 @@ class Transaction:
 
     def execute(self, statement: ClauseElement, parameters: Mapping[str, Any] = _NOTHING) -> Rows:
         return self.connection.execute(statement, parameters)
+
+    def send_together(self, statements: Sequence[ClauseElement], parameters: Mapping[str, Any]) -> Iterator[Answer]:
+        return self.connection.send_together(statements, parameters)
 
     def perform(self, statement: ClauseElement, parameters: Sequence[Mapping[str, Any]]) -> None:
         self.connection.perform(statement, parameters)

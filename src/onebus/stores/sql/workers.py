@@ -114,7 +114,7 @@ class Workers:
         return await self._wait_for(Job(function, self._loop.create_future(), durable=durable))  # type: ignore[no-any-return]
 
     async def run_at_once(self, function: Callable[[Transaction], T]) -> T:
-        """Run a function that executes one statement, which needs no transaction around it."""
+        """Run a function that goes to the database once, and needs no transaction around that."""
         return await self._wait_for(Job(function, self._loop.create_future(), at_once=True))  # type: ignore[no-any-return]
 
     async def _wait_for(self, job: Job) -> Any:

@@ -1,4 +1,4 @@
-"""A bell tells other processes that logs have grown: a hint that carries names, not messages."""
+"""A bell tells other processes that logs have grown, and by what, where that is small: a hint, not the delivery."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping

@@ -3,15 +3,38 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from sqlalchemy import URL, ColumnElement, Engine
-from sqlalchemy.sql import ClauseElement
 
 from onebus.errors import BusError, MissingDriver, StoreError, StoreUnavailable
 from onebus.stores.base import Inspection
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import SqlConnection
+from onebus.stores.sql.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A batch on its way to the end of a log."""
+
+    log: str
+    blob: bytes
+    count: int
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "log_name": self.log,
+            "batch": self.blob,
+            "batch_count": self.count,
+            "batch_size": len(self.blob),
+        }
+
+
+AppendAtOnce = Callable[[Transaction, Append], int | None]
+"""Appends, says in the transaction who is to be woken, and returns the last id; None if there is no such log."""
 
 
 class SqlDialect(ABC):
@@ -27,9 +50,6 @@ class SqlDialect(ABC):
     """How many connections only read."""
     transactions_per_commit: ClassVar[int] = 1
     """How many waiting transactions are committed together, at most."""
-
-    append_announces_itself: ClassVar[bool] = False
-    """Whether the statement of `append_at_once` also wakes those who watch the log."""
 
     def __init__(self, url: URL, deadline_seconds: float = 10.0) -> None:
         self.url = url
@@ -50,16 +70,12 @@ class SqlDialect(ABC):
     def driver_errors(self) -> type[Exception]:
         """What everything that the driver raises is."""
 
-    def append_at_once(self, now: ColumnElement[int]) -> ClauseElement | None:
-        """Return one statement that appends to a log that exists, where the database can do that.
-
-        It takes ``log_name``, ``batch``, ``batch_count`` and ``batch_size``, and returns the last id of the batch, or
-        no row if there is no such log.
-        """
+    def append_at_once(self, now: ColumnElement[int]) -> AppendAtOnce | None:
+        """Return what appends in one round trip to a log that exists, where the database can do that."""
         return None
 
     def run_at_once(self, connection: SqlConnection, function: Callable[[], None], deadline_seconds: float) -> None:
-        """Run a function that executes one statement, which is a transaction by itself."""
+        """Run a function that goes to the database once, with what is a transaction by itself."""
         function()
 
     @abstractmethod

@@ -1,18 +1,46 @@
 """MySQL and MariaDB: row locks put writers in order, datagrams wake readers."""
 
-from typing import Any
+import logging
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, cast, create_engine, event, func, literal
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Engine,
+    LargeBinary,
+    String,
+    bindparam,
+    case,
+    create_engine,
+    event,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.pool import NullPool
+from sqlalchemy.sql import ClauseElement
 
 from onebus.errors import AccessDenied, BusError, PayloadTooLarge, StoreError, StoreFull, StoreUnavailable
+from onebus.log.stored import StoredBatch
 from onebus.stores.base import Finding, Inspection, Verdict
+from onebus.stores.news import News
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.udp import UdpBell
-from onebus.stores.sql.connection import SqlConnection
-from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.connection import Answer, SqlConnection
+from onebus.stores.sql.dialects.base import Append, AppendAtOnce, SqlDialect
+from onebus.stores.sql.tables import batches, bells, logs
+from onebus.stores.sql.transaction import Transaction
+
+_log = logging.getLogger(__name__)
 
 LOCK_WAIT_SECONDS = 5
+MAX_KNOWN_LOGS: Final = 10_000
 SCHEMA_LOCK = "onebus-schema"
 SCHEMA_LOCK_SECONDS = 30
 
@@ -20,6 +48,9 @@ _DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
 _FULL = {1021, 1114, 3675}
 _CONFLICT = {1205, 1213}
 _GONE = {1040, 1053, 1152, 1158, 1159, 1160, 1161, 2002, 2003, 2006, 2013, 2055}
+
+
+_find_life = select(logs.c.id, logs.c.epoch).where(logs.c.name == bindparam("log_name"))
 
 
 class MysqlDialect(SqlDialect):
@@ -33,11 +64,12 @@ class MysqlDialect(SqlDialect):
     @property
     def server_clock(self) -> ColumnElement[int]:
         # SYSDATE is the time of the evaluation; NOW would be that of the statement, before it waited for a lock.
-        return cast(func.unix_timestamp(func.sysdate(literal(6))) * 1000, BigInteger)
+        return literal_column("CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)", BigInteger)
 
     def create_engine(self) -> Engine:
         try:
             import pymysql  # noqa: F401
+            from pymysql.constants import CLIENT
         except ImportError as error:
             raise self.missing_driver() from error
         engine = create_engine(
@@ -45,6 +77,9 @@ class MysqlDialect(SqlDialect):
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT",
             connect_args={
+                # SQLAlchemy sets the first by itself, but not along with another one. The second lets several
+                # statements travel in one packet.
+                "client_flag": CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS,
                 "connect_timeout": self.patience_seconds,
                 "read_timeout": self.patience_seconds + LOCK_WAIT_SECONDS,
                 "write_timeout": self.patience_seconds,
@@ -58,6 +93,36 @@ class MysqlDialect(SqlDialect):
         import pymysql
 
         return pymysql.Error
+
+    def append_at_once(self, now: ColumnElement[int]) -> AppendAtOnce:
+        statements = _append(now)
+        lives = _Lives()
+
+        def append(transaction: Transaction, one: Append) -> int | None:
+            life = lives.find(transaction, one.log)
+            if life is None:
+                return None
+            log_id, epoch = life
+            answers = transaction.send_together(statements, {"log": log_id, "log_epoch": epoch, **one.parameters})
+            _, moved, stored, _ = islice(answers, 4)
+            if not moved.row_count:
+                lives.forget(one.log)
+                return None
+            last_id, appended_ms = moved.last_insert_id, stored.last_insert_id
+            batch = StoredBatch(last_id, one.count, one.blob, appended_ms)
+            transaction.grown[one.log] = News.of(epoch, batch)
+            transaction.bells = self._bells(answers)
+            return last_id
+
+        return append
+
+    def _bells(self, answers: Iterator[Answer]) -> Iterator[tuple[str, bytes]]:
+        """Yield the bells from an answer that comes after the commit, when nothing may fail any more."""
+        try:
+            for answer in answers:
+                yield from ((address, secret) for address, secret in answer.rows)
+        except self.driver_errors as error:
+            _log.debug("%s did not say whom to wake; they look by themselves: %s", self.display_url, error)
 
     def create_bell(self, client: str) -> Bell:
         return UdpBell(self.url.host or "127.0.0.1", self.url.port or 3306)
@@ -119,6 +184,59 @@ class MysqlDialect(SqlDialect):
             "wake-up", "Readers are woken by datagrams between the clients; where UDP is blocked, they poll."
         )
         return Inspection("MariaDB" if "MariaDB" in version else "MySQL", version, [durability, size, wake_up])
+
+
+class _Lives:
+    """The id and the epoch of logs that were appended to before: what an append has to know before it is sent."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, tuple[int, str]] = {}
+
+    def find(self, transaction: Transaction, log: str) -> tuple[int, str] | None:
+        life = self._by_name.get(log)
+        if life is None and (rows := transaction.execute(_find_life, {"log_name": log})):
+            if len(self._by_name) >= MAX_KNOWN_LOGS:
+                self._by_name.clear()
+            ((log_id, epoch),) = rows
+            life = self._by_name[log] = (log_id, epoch)
+        return life
+
+    def forget(self, log: str) -> None:
+        self._by_name.pop(log, None)
+
+
+def _append(now: ColumnElement[int]) -> tuple[ClauseElement, ...]:
+    """Return a transaction that appends to a log if it lives, and a list of the bells to ring after that.
+
+    Nothing has to be asked in between: what is made LAST_INSERT_ID comes along with the answer to a statement. The
+    second one is the last id, the third one the time.
+    """
+    count, size = bindparam("batch_count", type_=BigInteger), bindparam("batch_size", type_=BigInteger)
+    is_log = logs.c.id == bindparam("log", type_=BigInteger)
+    is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > now)
+    move_the_end = (
+        update(logs)
+        .where(is_log, logs.c.epoch == bindparam("log_epoch", type_=String), is_alive)
+        .values(
+            last_id=func.last_insert_id(logs.c.last_id + count),
+            bytes_appended=logs.c.bytes_appended + size,
+            expires_ms=case((logs.c.ttl_ms > 0, now + logs.c.ttl_ms), else_=0),
+        )
+    )
+    row = select(
+        logs.c.id,
+        logs.c.last_id,
+        count,
+        size,
+        logs.c.bytes_appended,
+        func.last_insert_id(now),
+        bindparam("batch", type_=LargeBinary),
+    ).where(is_log, func.row_count() == 1)
+    columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
+    store = insert(batches).from_select(columns, row)
+    # Asked after the commit: who registers later than that finds the batch by looking.
+    list_bells = select(bells.c.address, bells.c.secret).where(bells.c.expires_ms > now)
+    return text("BEGIN"), move_the_end, store, text("COMMIT"), list_bells
 
 
 def _configure(connection: Any, _: object) -> None:

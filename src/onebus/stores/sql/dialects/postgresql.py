@@ -29,8 +29,9 @@ from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.news import MAX_NEWS_BYTES
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import SqlConnection
-from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.dialects.base import Append, AppendAtOnce, SqlDialect
 from onebus.stores.sql.tables import batches, logs
+from onebus.stores.sql.transaction import Transaction
 
 CHANNEL = "onebus"
 """The channel on which logs are said to have grown."""
@@ -44,7 +45,6 @@ class PostgresqlDialect(SqlDialect):
 
     name = "postgresql"
     extra = "postgres"
-    append_announces_itself = True
     writers = 4
     readers = 2
 
@@ -78,29 +78,14 @@ class PostgresqlDialect(SqlDialect):
             },
         )
 
-    def append_at_once(self, now: ColumnElement[int]) -> Select[Any]:
-        count, size = bindparam("batch_count", type_=BigInteger), bindparam("batch_size", type_=BigInteger)
-        name, blob = bindparam("log_name", type_=String), bindparam("batch", type_=LargeBinary)
-        is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > now)
-        tail = (
-            update(logs)
-            .where(logs.c.name == name, is_alive)
-            .values(
-                last_id=logs.c.last_id + count,
-                bytes_appended=logs.c.bytes_appended + size,
-                expires_ms=case((logs.c.ttl_ms > 0, now + logs.c.ttl_ms), else_=0),
-            )
-            .returning(logs.c.id, logs.c.epoch, logs.c.last_id, logs.c.bytes_appended, now.label("now_ms"))
-            .cte("tail")
-        )
-        row = select(tail.c.id, tail.c.last_id, count, size, tail.c.bytes_appended, tail.c.now_ms, blob)
-        columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
-        stored = insert(batches).from_select(columns, row).returning(batches.c.last_id).cte("stored")
-        # The same words that `News.pack` writes.
-        head = func.concat_ws(" ", tail.c.epoch, tail.c.last_id, count, tail.c.now_ms, "0", "") + "\n"
-        packed = func.encode(func.convert_to(head, "UTF8").op("||")(blob), "base64")
-        payload = case((size <= MAX_NEWS_BYTES, func.concat(name, "\n", packed)), else_=name)
-        return select(tail.c.last_id, func.pg_notify(CHANNEL, payload)).add_cte(stored)
+    def append_at_once(self, now: ColumnElement[int]) -> AppendAtOnce:
+        statement = _append_and_notify(now)
+
+        def append(transaction: Transaction, one: Append) -> int | None:
+            rows = transaction.execute(statement, one.parameters)
+            return int(rows[0][0]) if rows else None
+
+        return append
 
     @property
     def driver_errors(self) -> type[Exception]:
@@ -182,6 +167,32 @@ class PostgresqlDialect(SqlDialect):
             ),
         ]
         return Inspection("PostgreSQL", str(connection.setting("SHOW server_version")), findings)
+
+
+def _append_and_notify(now: ColumnElement[int]) -> Select[Any]:
+    """Return one statement that appends, wakes everybody, and selects the last id of the batch."""
+    count, size = bindparam("batch_count", type_=BigInteger), bindparam("batch_size", type_=BigInteger)
+    name, blob = bindparam("log_name", type_=String), bindparam("batch", type_=LargeBinary)
+    is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > now)
+    tail = (
+        update(logs)
+        .where(logs.c.name == name, is_alive)
+        .values(
+            last_id=logs.c.last_id + count,
+            bytes_appended=logs.c.bytes_appended + size,
+            expires_ms=case((logs.c.ttl_ms > 0, now + logs.c.ttl_ms), else_=0),
+        )
+        .returning(logs.c.id, logs.c.epoch, logs.c.last_id, logs.c.bytes_appended, now.label("now_ms"))
+        .cte("tail")
+    )
+    row = select(tail.c.id, tail.c.last_id, count, size, tail.c.bytes_appended, tail.c.now_ms, blob)
+    columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
+    stored = insert(batches).from_select(columns, row).returning(batches.c.last_id).cte("stored")
+    # The same words that `News.pack` writes.
+    head = func.concat_ws(" ", tail.c.epoch, tail.c.last_id, count, tail.c.now_ms, "0", "") + "\n"
+    packed = func.encode(func.convert_to(head, "UTF8").op("||")(blob), "base64")
+    payload = case((size <= MAX_NEWS_BYTES, func.concat(name, "\n", packed)), else_=name)
+    return select(tail.c.last_id, func.pg_notify(CHANNEL, payload)).add_cte(stored)
 
 
 def _sql_state(error: Exception) -> str:

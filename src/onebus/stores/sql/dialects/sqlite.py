@@ -29,8 +29,9 @@ from onebus.stores.base import Finding, Inspection, Verdict
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.unix import UnixBell
 from onebus.stores.sql.connection import SqlConnection
-from onebus.stores.sql.dialects.base import SqlDialect
+from onebus.stores.sql.dialects.base import Append, AppendAtOnce, SqlDialect
 from onebus.stores.sql.tables import batches, logs
+from onebus.stores.sql.transaction import Transaction
 
 BUSY_PAUSE_SECONDS: Final = 0.0002
 _PRAGMAS = (
@@ -85,21 +86,18 @@ class SqliteDialect(SqlDialect):
     def create_bell(self, client: str) -> Bell:
         return UnixBell(self._path.with_name(self._path.name + "-bells"), client)
 
-    def append_at_once(self, now: ColumnElement[int]) -> ClauseElement:
+    def append_at_once(self, now: ColumnElement[int]) -> AppendAtOnce:
         # The fewer calls, the better: after each of them the thread has to win back the interpreter.
-        count, size = bindparam("batch_count", type_=BigInteger), bindparam("batch_size", type_=BigInteger)
-        is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > now)
-        row = select(
-            logs.c.id,
-            logs.c.last_id + count,
-            count,
-            size,
-            logs.c.bytes_appended + size,
-            now,
-            bindparam("batch", type_=LargeBinary),
-        ).where(logs.c.name == bindparam("log_name", type_=String), is_alive)
-        columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
-        return insert(batches).from_select(columns, row).returning(batches.c.last_id)
+        statement = _insert_batch(now)
+
+        def append(transaction: Transaction, one: Append) -> int | None:
+            rows = transaction.execute(statement, one.parameters)
+            if not rows:
+                return None
+            transaction.grown[one.log] = None
+            return int(rows[0][0])
+
+        return append
 
     def run_at_once(self, connection: SqlConnection, function: Callable[[], None], deadline_seconds: float) -> None:
         self._set_durable(connection, True)
@@ -166,6 +164,23 @@ class SqliteDialect(SqlDialect):
             Finding("sharing", "Any number of processes of this machine may use the file; a network drive must not."),
         ]
         return Inspection("SQLite", sqlite3.sqlite_version, findings)
+
+
+def _insert_batch(now: ColumnElement[int]) -> ClauseElement:
+    """Return a statement that inserts a batch and returns its last id; a trigger moves the end of the log."""
+    count, size = bindparam("batch_count", type_=BigInteger), bindparam("batch_size", type_=BigInteger)
+    is_alive = or_(logs.c.expires_ms == 0, logs.c.expires_ms > now)
+    row = select(
+        logs.c.id,
+        logs.c.last_id + count,
+        count,
+        size,
+        logs.c.bytes_appended + size,
+        now,
+        bindparam("batch", type_=LargeBinary),
+    ).where(logs.c.name == bindparam("log_name", type_=String), is_alive)
+    columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
+    return insert(batches).from_select(columns, row).returning(batches.c.last_id)
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:

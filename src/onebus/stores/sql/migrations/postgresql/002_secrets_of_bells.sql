@@ -1,0 +1,1 @@
+-- Nothing to do: only MySQL and MariaDB have bells in a table. All databases count their steps alike.
