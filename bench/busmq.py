@@ -27,8 +27,6 @@ CYCLE_SECONDS = 2.0
 PROCESSES = 2
 QUEUES = 100
 MANY_QUEUES = 1000
-MANY_WINDOW = 200
-"""Pushes of each queue that are on their way when few and many queues are compared: the most that a thousand bear."""
 MESSAGES_PER_SECOND = 100
 WARM_UP_CYCLES = 1
 WARM_UP_SECONDS = 1
@@ -138,12 +136,13 @@ class _Run:
             self._report.add(comparison(own, THEIRS.name, _mean(theirs, rate), target=target))
 
     def many_queues(self) -> None:
-        few, many = (
-            _mean(self._traffic_of(OURS, queues, self._plan.half_cycles, window=MANY_WINDOW), _both)
-            for queues in (QUEUES, MANY_QUEUES)
-        )
-        own = self._add(f"{_traffic_name(MANY_QUEUES)}: pushed and consumed", many, RATE)
-        self._report.add(comparison(own, f"the same with {QUEUES} queues", few, target=targets.MANY_QUEUES))
+        what = _traffic_name(MANY_QUEUES)
+        few, many = (self._traffic_of(OURS, queues, self._plan.half_cycles) for queues in (QUEUES, MANY_QUEUES))
+        self._add_cycles(what, f"{OURS.name}, {QUEUES} queues", few)
+        self._add_cycles(what, OURS.name, many)
+        own = self._add(f"{what}: pushed and consumed", _mean(many, _both), RATE)
+        peer = f"the same with {QUEUES} queues"
+        self._report.add(comparison(own, peer, _mean(few, _both), target=targets.MANY_QUEUES))
 
     def single_queue(self) -> None:
         spans: dict[str, list[list[Span]]] = {side.name: [] for side in SIDES}
@@ -171,14 +170,11 @@ class _Run:
         theirs = self._traffic_of(THEIRS, QUEUES, half, reliable=reliable)
         ours = self._traffic_of(OURS, QUEUES, self._plan.cycles, reliable=reliable)
         theirs += self._traffic_of(THEIRS, QUEUES, half, reliable=reliable)
-        for side, cycles in ((THEIRS, theirs), (OURS, ours)):
-            for number, rates in enumerate(cycles, start=1):
-                self._report.add_cycle(CycleRates(what, side.name, number, rates.pushed, rates.consumed))
+        self._add_cycles(what, THEIRS.name, theirs)
+        self._add_cycles(what, OURS.name, ours)
         return ours, theirs
 
-    def _traffic_of(
-        self, side: Side, queues: int, cycles: int, *, reliable: bool = False, window: int | None = None
-    ) -> list[Rates]:
+    def _traffic_of(self, side: Side, queues: int, cycles: int, *, reliable: bool = False) -> list[Rates]:
         self._step(side, f"{_traffic_name(queues)}{', reliable' if reliable else ''}")
         jobs = (
             side.traffic(
@@ -188,7 +184,6 @@ class _Run:
                     cycles=WARM_UP_CYCLES + cycles,
                     cycle_seconds=self._plan.cycle_seconds,
                     reliable=reliable,
-                    window=window,
                 ),
             )
             for process in range(PROCESSES)
@@ -219,6 +214,10 @@ class _Run:
         # What the last measurement left must not weigh on this one.
         with self._place.server.client() as client:
             client.flushall()
+
+    def _add_cycles(self, what: str, side: str, cycles: Sequence[Rates]) -> None:
+        for number, rates in enumerate(cycles, start=1):
+            self._report.add_cycle(CycleRates(what, side, number, rates.pushed, rates.consumed))
 
     def _add(self, what: str, value: float, unit: str) -> Measurement:
         return self._report.add(measurement("redis", MESSAGE_BYTES, what, value, unit))

@@ -16,8 +16,9 @@ from onebus import Bus, Message
 from onebus.objects.queue import Queue
 
 MESSAGE: Final = "0123456789abcdef" * (MESSAGE_BYTES // 16)
-TRAFFIC_WINDOW: Final = 1000
-"""Pushes of a queue that are on their way at once when a process has a hundred queues."""
+TRAFFIC_WINDOW: Final = 200
+"""Pushes of a queue that are on their way at once when a process has many queues. With fewer, batches are small; with
+a thousand, consumers of the same process fall behind for several cycles."""
 SINGLE_WINDOW: Final = 20_000
 """And when it has only one."""
 
@@ -91,11 +92,10 @@ class RunTraffic:
 
     async def _push(self, queue: Queue, counts: Counts) -> None:
         """Keep pushes on their way, and count each one when it is stored."""
-        window = self.traffic.window or TRAFFIC_WINDOW
         waiting: deque[Awaitable[int]] = deque()
         while True:
             waiting.append(queue.push(MESSAGE))
-            if len(waiting) == window:
+            if len(waiting) == TRAFFIC_WINDOW:
                 await waiting.popleft()
                 counts.pushed += 1
 

@@ -28,8 +28,6 @@ class Traffic:
     cycle_seconds: float
     reliable: bool = False
     """Whether messages are consumed reliably, and each one is acknowledged."""
-    window: int | None = None
-    """Pushes of a queue that are on their way at once; None for what suits the side best."""
 
 
 @dataclass(frozen=True, slots=True)

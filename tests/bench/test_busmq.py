@@ -32,6 +32,8 @@ ROWS = [
     ("latency p99, 100 messages/s", BUSMQ, "≤ 1 x"),
 ]
 
+HALVES = [(BUSMQ, 1), (BUSMQ, 2), ("onebus", 1)]
+
 
 @pytest.fixture
 def _installed() -> None:
@@ -57,8 +59,12 @@ def test_a_tiny_run_prints_every_row_and_writes_every_figure(tmp_path: Path) -> 
     assert all(what in done.stdout and peer in done.stdout for what, peer, _ in ROWS)
     # Each side reports its cycles: the peer in two halves, around ours.
     cycles = [(line["what"], line["side"], line["cycle"]) for line in lines if "cycle" in line]
-    expected = [(BUSMQ, 1), (BUSMQ, 2), ("onebus", 1)]
-    assert cycles == [(what, *one) for what in (TRAFFIC, f"{TRAFFIC}, reliable") for one in expected]
+    assert cycles == [
+        *((TRAFFIC, side, cycle) for side, cycle in HALVES),
+        (MANY, f"onebus, {QUEUES} queues", 1),
+        (MANY, "onebus", 1),
+        *((f"{TRAFFIC}, reliable", side, cycle) for side, cycle in HALVES),
+    ]
 
 
 def test_both_sides_are_measured_for_about_as_many_cycles() -> None:

@@ -32,7 +32,7 @@ class BusmqSide:
             "cycles": traffic.cycles,
             "seconds": traffic.cycle_seconds,
             "reliable": traffic.reliable,
-            "window": traffic.window or TRAFFIC_WINDOW,
+            "window": TRAFFIC_WINDOW,
         }
         return NodeJob(url, "traffic", spec, _cycles)
 
