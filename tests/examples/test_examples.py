@@ -9,6 +9,47 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+SHOWN = {
+    "producer_consumer.py": [
+        "pushed, the last one has id 5",
+        "1: {'hello': 'world'}",
+        "2: message number 2",
+        "3: message number 3",
+        "4: message number 4",
+        "5: message number 5",
+    ],
+    "reliable_worker.py": [
+        "job 4 failed at attempt 1: this one never works",
+        "job 4 failed at attempt 2: this one never works",
+        "job 4 failed at attempt 3: this one never works",
+        "Ann and Ben did 7 jobs",
+        "put aside: job 4, this one never works",
+        "once more: 1 job is back in the queue",
+    ],
+    "chat.py": [
+        "waiter: Good evening! What would you like?",
+        "guest: Soup",
+        "waiter: Pardon?",
+        "guest: The soup, please",
+        "waiter: Certainly.",
+        "The guest has left.",
+    ],
+    "session.py": [
+        "saved: user, cart, visits",
+        "found: True ann [] 1",
+        "saved: cart",
+        "the web sees: ['book']",
+        "nobody knows session-43: False",
+    ],
+    "request_reply.py": [
+        "No one serves 'squares'. Start a server, and ask again.",
+        "7 x 7 = 49",
+        "TypeError: 'seven' is not a number",
+        "3 2 1 lift-off",
+    ],
+}
+"""What the examples of the bus print, on any store; who prints first between two peers is up to them."""
+
 
 def run(example: str, *arguments: str) -> str:
     done = subprocess.run(
@@ -19,7 +60,7 @@ def run(example: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py", *SHOWN}
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -35,6 +76,14 @@ def test_the_log_example_appends_reads_claims_and_settles(kind: str, tmp_path: P
         "claimed 3 messages for 30 seconds",
         "settled them: the work is done",
     ]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("example", SHOWN)
+def test_an_example_of_the_bus_prints_what_it_says(example: str, kind: str, tmp_path: Path) -> None:
+    shown = run(example, *([f"sqlite:///{tmp_path}/bus.db"] if kind == "sqlite" else []))
+
+    assert sorted(shown.splitlines()) == sorted(SHOWN[example])
 
 
 def test_the_demo_shows_what_it_promises() -> None:

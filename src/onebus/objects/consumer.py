@@ -12,7 +12,7 @@ the rest to its peers, a fast one takes thousands.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -157,6 +157,8 @@ class Consumer:
             most, handed = self.options.limit, 0
             while not self._stopping:
                 claim, holdings = await self._fetch()
+                if self._stopping:
+                    return
                 began = time.monotonic()
                 for holding, messages in await self._received(claim, holdings):
                     for message in messages:
@@ -290,7 +292,9 @@ class Consumer:
 
     # What the holdings ask for
 
-    def acked(self, holding: Holding) -> None:
+    def acked(self, holding: Holding, message_id: int) -> None:
+        if self._returning is not None:
+            raise LeaseLost(self.log, [(message_id, message_id)])
         self._acked.append(holding)
         if self._is_waiting:
             self._wake()
@@ -361,7 +365,7 @@ class Consumer:
         for first, last in error.lost:
             for holding in self._holdings:
                 holding.lose(first, last)
-        if self.options.needs_ack:
+        if self.options.needs_ack and self._returning is None:
             await self._host.report(error)
 
     async def _give_back(self) -> None:
@@ -382,15 +386,15 @@ class Consumer:
             if not self.options.needs_ack:
                 self._done += [lease for holding in holdings for lease in holding.take_handed()]
             await self._settle()
-            rest = [lease for holding in holdings for lease in holding.take_rest()]
-            unacked = [lease for holding in holdings for lease in holding.take_handed()]
-            await self._host.store.release(self.log, rest, attempted=False)
-            await self._host.store.release(self.log, unacked)
-        except LeaseLost:
-            # Somebody else has them by now, or the queue was closed.
-            return
+            await self._release([lease for holding in holdings for lease in holding.take_rest()], attempted=False)
+            await self._release([lease for holding in holdings for lease in holding.take_handed()], attempted=True)
         except BusError as error:
             await self._host.report(error)
+
+    async def _release(self, leases: list[Lease], *, attempted: bool) -> None:
+        # What is lost is with somebody else by now, or its queue was closed.
+        with suppress(LeaseLost):
+            await self._host.store.release(self.log, leases, attempted=attempted)
 
     # Leaving messages where they are
 

@@ -19,7 +19,7 @@ class Holder(Protocol):
 
     log: str
 
-    def acked(self, holding: "Holding") -> None: ...
+    def acked(self, holding: "Holding", message_id: int) -> None: ...
 
     async def release(self, leases: list[Lease], delay: float) -> None: ...
 
@@ -50,7 +50,7 @@ class Holding:
 
     def ack(self, message_id: int) -> None:
         if not self._acked:
-            self._holder.acked(self)
+            self._holder.acked(self, message_id)
         self._acked.append(message_id)
 
     async def release(self, message_id: int, delay: float) -> None:

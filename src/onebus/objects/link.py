@@ -47,6 +47,7 @@ class Link:
         self._attached: OrderedDict[object, Attached] = OrderedDict()
         self._closables: dict[str, list[Closable]] = {}
         self._closings = Ear(CLOSED_SIGNAL, self._hear_closing, events)
+        self._to_forget: set[Callable[[], None]] = set()
         self._background: set[asyncio.Task[Any]] = set()
 
     @property
@@ -72,6 +73,9 @@ class Link:
         while self._attached:
             _, attached = self._attached.popitem(last=False)
             await attached.detach()
+        for forget in self._to_forget:
+            forget()
+        self._to_forget.clear()
         await self._closings.close()
         for task in self._background:
             task.cancel()
@@ -109,20 +113,23 @@ class Link:
         for closable in list(self._closables.get(payload.decode(), ())):
             await closable.was_closed()
 
+    def on_disconnect(self, forget: Callable[[], None]) -> None:
+        """Call a function, once, when the bus is disconnected."""
+        self._to_forget.add(forget)
+
     # Tasks
 
     def run(self, work: Coroutine[Any, Any, None], events: Events, name: str) -> asyncio.Task[None]:
         """Run something in the background; what it fails with becomes an ``error`` event."""
 
-        async def reported() -> None:
-            try:
-                await work
-            except Exception as error:
-                await events.emit("error", error)
+        def ended(task: asyncio.Task[None]) -> None:
+            self._background.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.run(events.emit("error", error), events, f"{name} failed")
 
-        task = asyncio.create_task(reported(), name=name)
+        task = asyncio.create_task(work, name=name)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(ended)
         return task
 
 

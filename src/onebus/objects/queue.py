@@ -102,7 +102,7 @@ class Queue(Emitter):
 
     @property
     def is_attached(self) -> bool:
-        return self._state is State.ATTACHED
+        return self._attached.is_set()
 
     async def attach(self, ttl: float | None = None) -> bool:
         """Attach to the queue, and create it if there is none; return whether it existed.
@@ -246,7 +246,14 @@ class Queue(Emitter):
         """
         value, kind = pack(data)
         # The common case goes straight to the writer: this is the hottest path of the bus.
-        if key is None and headers is None and not delay and at is None and message_id is None and self.is_attached:
+        if (
+            key is None
+            and headers is None
+            and not delay
+            and at is None
+            and message_id is None
+            and self._attached.is_set()
+        ):
             try:
                 return self._writer.post_value(self._log, value, kind)
             except Overloaded:
@@ -301,7 +308,14 @@ class Queue(Emitter):
             raise Overloaded(f"{MAX_EARLY_PUSHES} messages wait for queue {self.name!r} to be attached. Attach it.")
         pushed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._early.append((entry, log, pushed))
+        self._link.on_disconnect(self._forget_early)
         return pushed
+
+    def _forget_early(self) -> None:
+        early, self._early = self._early, []
+        for _, _, pushed in early:
+            if not pushed.done():
+                pushed.set_exception(NotAttached(f"The bus was disconnected, and queue {self.name!r} never attached."))
 
     def _push_early(self) -> None:
         early, self._early = self._early, []
@@ -423,12 +437,13 @@ class Queue(Emitter):
         if self._consumer is not None:
             raise self._consuming_already()
         self._consumer = consumer
-        waiting = [asyncio.create_task(event.wait()) for event in (self._attached, consumer.stopping)]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        if not self.is_attached:
+            waiting = [asyncio.create_task(event.wait()) for event in (self._attached, consumer.stopping)]
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
         if consumer.options.remove and not consumer.stopping.is_set():
             self._delays.start()
         await self.events.emit("consuming", True)
