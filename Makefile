@@ -12,10 +12,12 @@ EXTRAS := redis,postgres,mysql,web
 
 # How many tests run at the same time.
 WORKERS ?= 2
+# The benchmarks that run: make bench SUITES=busmq
+SUITES ?= log busmq
 # Further arguments for the program that a target runs: make test ARGS='-k doctor'
 ARGS ?=
 
-.PHONY: help setup servers demo serve test check bench clean
+.PHONY: help setup servers node demo serve test check bench clean
 
 help: ## List the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -28,7 +30,7 @@ demo: $(INSTALLED) ## Show in some seconds what the bus can do, on a temporary S
 serve: $(INSTALLED) ## Serve the bus to this machine, on http://127.0.0.1:8080
 	@$(BIN)/onebus serve $(ARGS)
 
-test: $(INSTALLED) servers ## Run all tests, against real servers
+test: $(INSTALLED) servers node ## Run all tests, against real servers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: $(INSTALLED) ## Check format, style, types and layers
@@ -37,15 +39,16 @@ check: $(INSTALLED) ## Check format, style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED) servers ## Measure how fast the log is on each store
-	$(BIN)/python -m bench log $(ARGS)
+bench: $(INSTALLED) servers node ## Measure the log on each store, and queues beside busmq
+	for suite in $(SUITES); do $(BIN)/python -m bench $$suite $(ARGS); done
 
 clean: ## Remove the virtual environment and everything else that was made here
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf bench/peers/busmq/node_modules
 	find src tests examples scripts -name __pycache__ -prune -exec rm -rf {} +
 
-servers:
-	@scripts/system-packages servers
+servers node:
+	@scripts/system-packages $@
 
 $(INSTALLED): pyproject.toml Makefile scripts/virtual-environment
 	@scripts/virtual-environment $(VENV) $(EXTRAS)

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.busmq import CYCLE_SECONDS, CYCLES, QUICK_CYCLES, BusmqSuite, Plan
 from bench.log import LogSuite
 from bench.places import PLACES
 from bench.processes import JobFailed
 from bench.progress import Progress
-from bench.report import Report, show_table, summary_of
+from bench.report import Report, show_cycles, show_table, summary_of
 from bench.scale import FULL, QUICK, Scale
 from tests.services import MissingService, ServiceFailed
 
@@ -51,6 +52,25 @@ def log_command(
     _close(console, report, failures, seconds)
 
 
+@app.command("busmq")
+def busmq_command(
+    cycles: Annotated[int, typer.Option(min=1, help="Report cycles; all else scales with it.")] = CYCLES,
+    quick: Annotated[bool, typer.Option("--quick", help=f"The same as --cycles {QUICK_CYCLES}.")] = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="The length of a cycle.")] = CYCLE_SECONDS,
+    json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
+) -> None:
+    """Queues beside node-busmq: both on the same Redis, in turn."""
+    console = _console()
+    file = json or RESULTS / f"busmq-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    with Report(file) as report, Progress(console) as progress:
+        suite = BusmqSuite(Plan(QUICK_CYCLES if quick else cycles, seconds), report, progress)
+        failures = _run_each(suite, console)
+        taken = progress.seconds
+    show_cycles(console, report.cycles)
+    show_table(console, "queues beside busmq", report.measurements)
+    _close(console, report, failures, taken)
+
+
 def _chosen(stores: str) -> list[str]:
     names = [name.strip() for name in stores.split(",")]
     unknown = [name for name in names if name not in PLACES]
@@ -73,6 +93,23 @@ def _run_all(suite: LogSuite, names: list[str], console: Console) -> list[str]:
         except (JobFailed, MissingService, ServiceFailed) as error:
             console.print(f"{name} could not be measured: {error}", markup=False, soft_wrap=True)
             failures.append(name)
+    return failures
+
+
+def _run_each(suite: BusmqSuite, console: Console) -> list[str]:
+    """Measure each scenario and return the names of those that could not be."""
+    failures: list[str] = []
+    try:
+        with suite.opened() as scenarios:
+            for name, measure in scenarios.items():
+                try:
+                    measure()
+                except JobFailed as error:
+                    console.print(f"{name} could not be measured: {error}", markup=False, soft_wrap=True)
+                    failures.append(name)
+    except (MissingService, ServiceFailed) as error:
+        console.print(f"nothing could be measured: {error}", markup=False, soft_wrap=True)
+        failures.append("all")
     return failures
 
 

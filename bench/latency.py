@@ -78,7 +78,11 @@ def latency_of(crew: Crew, url: str, sender: Job[None], reader: Job[list[float]]
 
 
 def summary(ages: Sequence[float]) -> Latency:
-    counted = sorted(ages[len(ages) // WARM_UP :])
+    return percentiles(ages[len(ages) // WARM_UP :])
+
+
+def percentiles(ages: Sequence[float]) -> Latency:
+    counted = sorted(ages)
     return Latency(p50_ms=_percentile(counted, 0.5), p99_ms=_percentile(counted, 0.99))
 
 

@@ -1,7 +1,8 @@
 """What was measured: as lines of JSON for programs, and as tables for people."""
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -43,11 +44,22 @@ def measurement(
 
 def comparison(own: Measurement, peer: str, peer_value: float, *, target: Target | None = None) -> Measurement:
     """Return a figure held against a peer's, and the ratio against a target."""
-    ratio = own.value / peer_value
+    ratio = own.value / peer_value if peer_value else math.inf
     met = None if target is None else target.is_met_by(ratio)
     return Measurement(
         own.store, own.size, own.what, own.value, own.unit, peer, peer_value, ratio, target=_text(target), met=met
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRates:
+    """What one side did per second in one report cycle, in all its processes."""
+
+    what: str
+    side: str
+    cycle: int
+    pushed: float
+    consumed: float
 
 
 class Report:
@@ -56,6 +68,7 @@ class Report:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.measurements: list[Measurement] = []
+        self.cycles: list[CycleRates] = []
         self._stream: IO[str] | None = None
 
     def __enter__(self) -> Self:
@@ -68,11 +81,18 @@ class Report:
             self._stream.close()
 
     def add(self, one: Measurement) -> Measurement:
-        assert self._stream is not None
         self.measurements.append(one)
+        self._write(one)
+        return one
+
+    def add_cycle(self, one: CycleRates) -> None:
+        self.cycles.append(one)
+        self._write(one)
+
+    def _write(self, one: Measurement | CycleRates) -> None:
+        assert self._stream is not None
         self._stream.write(json.dumps(asdict(one), ensure_ascii=False) + "\n")
         self._stream.flush()
-        return one
 
     @property
     def missed(self) -> list[Measurement]:
@@ -94,6 +114,20 @@ def show_table(console: Console, title: str, measurements: Iterable[Measurement]
     for one in measurements:
         table.add_row(*_row(one))
     console.print(table)
+
+
+def show_cycles(console: Console, cycles: Sequence[CycleRates]) -> None:
+    """Show for each kind of traffic how the rates went from cycle to cycle."""
+    for what in dict.fromkeys(one.what for one in cycles):
+        table = Table(title=f"{what}, cycle by cycle", title_justify="left")
+        table.add_column("side", no_wrap=True)
+        table.add_column("cycle", justify="right")
+        table.add_column("pushed", justify="right", no_wrap=True)
+        table.add_column("consumed", justify="right", no_wrap=True)
+        for one in cycles:
+            if one.what == what:
+                table.add_row(one.side, str(one.cycle), _number(one.pushed, RATE), _number(one.consumed, RATE))
+        console.print(table)
 
 
 def _row(one: Measurement) -> tuple[str, ...]:

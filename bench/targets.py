@@ -1,4 +1,4 @@
-"""What the log promises, as numbers that a measurement can meet or miss."""
+"""What the log and the queues promise, as numbers that a measurement can meet or miss."""
 
 from dataclasses import dataclass
 
@@ -41,3 +41,10 @@ QUIET_ROUND_TRIP = at_most(2)
 SQLITE_QUIET = at_most(5, "ms")
 GROWTH = at_most(50, "MB")
 LONG_LOG = at_least(0.8)
+
+BUSMQ_TRAFFIC = at_least(5)
+BUSMQ_SINGLE = at_least(10)
+BUSMQ_RELIABLE = at_least(10)
+BUSMQ_LATENCY = at_most(1)
+LAST_CYCLE = at_least(0.9)
+MANY_QUEUES = at_least(0.7)
