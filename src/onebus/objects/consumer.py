@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS: Final = 30.0
 """How long messages stay with a consumer that was killed."""
-MAX_PREFETCH: Final = 10_000
-QUICK_SECONDS: Final = 0.02
-SLOW_SECONDS: Final = 0.1
-"""A fetch that was handed over faster or slower than this makes the next one larger or smaller."""
+WORK_AHEAD_SECONDS: Final = 0.2
+"""How much work a consumer fetches ahead, judging by the pace of the first messages of its last fetch."""
+MESSAGES_SAMPLED: Final = 64
+MAX_PREFETCH: Final = 100_000
+MAX_PREFETCH_BYTES: Final = 1024 * 1024
+"""A fast consumer is held back by this one. It lets a fetch end between two batches, so that none is fetched twice."""
 IDLE_SECONDS: Final = 0.05
 """How long a consumer with nothing to do waits before it settles what is done."""
 CORRUPT_PAUSE_SECONDS: Final = 60.0
@@ -159,14 +161,17 @@ class Consumer:
                 claim, holdings = await self._fetch()
                 if self._stopping:
                     return
-                began = time.monotonic()
-                for holding, messages in await self._received(claim, holdings):
+                received = await self._received(claim, holdings)
+                began, sampled = time.perf_counter(), handed + min(claim.count, MESSAGES_SAMPLED)
+                for holding, messages in received:
                     for message in messages:
                         if self._stopping:
                             return
                         holding.handed = message.id
                         self.handed = handed = handed + 1
                         yield message
+                        if handed == sampled:
+                            self._adapt((time.perf_counter() - began) / min(claim.count, MESSAGES_SAMPLED))
                         if handed == most:
                             return
                         if handed % MESSAGES_PER_TURN == 0:
@@ -174,7 +179,6 @@ class Consumer:
                     if not self.options.needs_ack:
                         self._done += holding.take_handed()
                 self._forget_finished()
-                self._adapt(claim.count, time.monotonic() - began)
 
     async def _fetch(self) -> "_Fetched":
         """Claim messages and settle those that are done; wait until there are some."""
@@ -213,6 +217,7 @@ class Consumer:
                 lease_seconds=self._lease_seconds,
                 redeliver=self.options.needs_ack,
                 owner=self._owner,
+                max_bytes=MAX_PREFETCH_BYTES,
                 settle=done,
             )
             del self._done[: len(done)]
@@ -254,13 +259,10 @@ class Consumer:
             await self._host.store.release(self.log, holding.take_rest(), delay_seconds=CORRUPT_PAUSE_SECONDS)
         await self._host.report(error)
 
-    def _adapt(self, fetched: int, seconds: float) -> None:
-        if self.options.prefetch is not None:
-            return
-        if seconds > SLOW_SECONDS:
-            self._limit = max(1, min(self._limit, fetched) // 2)
-        elif seconds < QUICK_SECONDS and fetched >= self._limit:
-            self._limit = min(self._limit * 2, MAX_PREFETCH)
+    def _adapt(self, seconds_each: float) -> None:
+        """Fetch as much at once as the consumer handles in a moment, if it goes on at this pace."""
+        if self.options.prefetch is None:
+            self._limit = max(1, min(int(WORK_AHEAD_SECONDS / seconds_each), MAX_PREFETCH))
 
     # Waiting
 

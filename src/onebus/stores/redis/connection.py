@@ -28,14 +28,14 @@ DRIVER_ERRORS: Final = (RedisError, RedisClusterException, OSError)
 
 
 class Connections(ABC):
-    """Runs scripts and commands, at most `MAX_CONNECTIONS` at a time, and says in onebus's words what fails.
+    """Runs scripts and commands, so many at a time, and says in onebus's words what fails.
 
     Nothing is ever sent twice: when a connection breaks, nobody knows whether Redis has done what it was told.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, at_once: int = MAX_CONNECTIONS) -> None:
         self.url = address.display
-        self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._turns = asyncio.Semaphore(at_once)
         self._is_open = False
 
     def open(self) -> None:

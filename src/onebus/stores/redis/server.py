@@ -1,5 +1,6 @@
 """The connections of a store to one Redis server, or to the master that sentinels name."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,8 +23,12 @@ from onebus.stores.redis.connection import (
     connected,
     connection_settings,
 )
+from onebus.stores.redis.pipe import Pipe
 from onebus.stores.redis.scripts import PROBE
 
+MAX_PIPES: Final = 2
+"""Two, so that a large answer on one does not hold up the small ones on the other."""
+MAX_IN_FLIGHT: Final = 1000
 SENTINEL_SECONDS: Final = 1.0
 """How long a sentinel may take before another one is asked."""
 
@@ -31,16 +36,16 @@ SENTINEL_SECONDS: Final = 1.0
 class ServerConnections(Connections):
     """To one server.
 
-    Scripts travel on connections that are kept here: taking one from redis-py's pool and giving it back costs
-    more time than packing a command and reading its answer. The pool is for everything else.
+    Scripts of all callers share a few pipes: taking a connection from redis-py's pool and giving it back costs more
+    time than packing a command and reading its answer. The pool is for everything else.
     """
 
     def __init__(self, address: Address, connect_seconds: float) -> None:
-        super().__init__(address)
+        super().__init__(address, at_once=MAX_IN_FLIGHT)
         self._pool = self._make_pool(address, connect_seconds)
         self._client = Redis(connection_pool=self._pool)
-        self._idle: list[AbstractConnection] = []
-        self._busy: set[AbstractConnection] = set()
+        self._pipes: list[Pipe] = []
+        self._dialling = asyncio.Lock()
 
     def _make_pool(self, address: Address, connect_seconds: float) -> ConnectionPool:
         host, port = address.hosts[0]
@@ -57,37 +62,36 @@ class ServerConnections(Connections):
         return [self._client.execute_command]
 
     async def _close(self) -> None:
-        await self._drop_idle()
-        for connection in self._busy:
-            await connection.disconnect(nowait=True)
+        await self._drop_pipes()
         await self._client.aclose()
         await self._pool.aclose()
 
     async def _send(self, *command: Argument) -> Any:
-        connection = await self._borrow()
-        self._busy.add(connection)
-        try:
-            self._check_open()
-            await connection.send_packed_command(pack_command(command))  # type: ignore[arg-type]
-            return await connection.read_response()
-        finally:
-            # One that broke, or that did not get to read its answer, has been disconnected by redis-py.
-            self._busy.discard(connection)
-            self._idle.append(connection)
-            if not self._is_open:
-                await self._drop_idle()
+        pipe = self._free_pipe() or await self._new_pipe()
+        self._check_open()
+        return await pipe.ask(pack_command(command))  # type: ignore[arg-type]
 
-    async def _borrow(self) -> AbstractConnection:
-        if not self._idle:
-            return await self._dial()
-        connection = self._idle.pop()
-        if connection.is_connected and await connection.can_read():
-            await connection.disconnect(nowait=True)  # Redis has closed it
-        return connection if connection.is_connected else await connected(connection)
+    def _free_pipe(self) -> Pipe | None:
+        """Return the pipe with the least to do, or None if there had better be another one."""
+        self._pipes = [pipe for pipe in self._pipes if pipe.is_open]
+        pipe = min(self._pipes, key=lambda pipe: pipe.waiting, default=None)
+        if pipe is None or (pipe.waiting and len(self._pipes) < MAX_PIPES):
+            return None
+        return pipe
 
-    async def _drop_idle(self) -> None:
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+    async def _new_pipe(self) -> Pipe:
+        async with self._dialling:
+            # Somebody else may have dialled meanwhile.
+            pipe = self._free_pipe()
+            if pipe is None:
+                pipe = Pipe(await self._dial())
+                self._pipes.append(pipe)
+            return pipe
+
+    async def _drop_pipes(self) -> None:
+        pipes, self._pipes = self._pipes, []
+        for pipe in pipes:
+            await pipe.close()
 
     async def _pipeline(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
@@ -103,7 +107,7 @@ class ServerConnections(Connections):
 
     async def _probe(self) -> None:
         # Whoever is asked through an old connection may have ceased to be the master.
-        await self._drop_idle()
+        await self._drop_pipes()
         await self._pool.disconnect(inuse_connections=False)
         await self._send("EVAL", PROBE.text, 0)
 
