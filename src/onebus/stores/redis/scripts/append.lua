@@ -47,6 +47,9 @@ local function append(key, settings, capacity, ...)
     if room then
         return -room
     end
+    if first == 1 then
+        log.fresh.batches = log.keys.batches
+    end
     redis.call('XADD', log.keys.batches, log.last, 'n', count, 'e', log.bytes, 't', now, 'b', blob, ...)
     trim(log, settings + 2)
     renew(log)

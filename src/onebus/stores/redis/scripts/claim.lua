@@ -28,6 +28,9 @@ end
 
 -- Frees what is due. A hold that is not redelivered is done instead.
 local function free_due()
+    if log.open == log.free then
+        return
+    end
     local members = redis.call('ZRANGE', log.keys.due, '-inf', now, 'BYSCORE')
     local ended = {}
     for _, member in ipairs(members) do
@@ -62,6 +65,9 @@ local function cover(reader, first, last)
 end
 
 local function oldest_free()
+    if log.free == 0 then
+        return nil
+    end
     return parse_hold(redis.call('ZRANGE', log.keys.free, 0, 0)[1])
 end
 
@@ -118,10 +124,10 @@ local function keep_taken()
 end
 
 local function retry_after_ms()
-    local next_due = redis.call('ZRANGE', log.keys.due, 0, 0, 'WITHSCORES')[2]
-    if room == 0 or not next_due then
+    if room == 0 or log.open == log.free then
         return -1
     end
+    local next_due = redis.call('ZRANGE', log.keys.due, 0, 0, 'WITHSCORES')[2]
     return math.max(tonumber(next_due) - now, 0)
 end
 

@@ -27,7 +27,10 @@ local function discard(log, done)
     local done_to = 0
     for _, piece in ipairs(done) do
         if piece.last > done_to then
-            local before, after = hold_before(log, piece.first), hold_from(log, piece.last + 1)
+            local before, after
+            if log.open > 0 then
+                before, after = hold_before(log, piece.first), hold_from(log, piece.last + 1)
+            end
             done_to = after and after.first - 1 or log.head - 1
             if before then
                 delete_within(log, before.last + 1, piece.first, done_to)

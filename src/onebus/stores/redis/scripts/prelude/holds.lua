@@ -29,16 +29,24 @@ local function with_range(hold, first, last)
     }
 end
 
+-- Adds to a set of holds. One that had run empty is created anew, and knows nothing of its expiry.
+local function add_to(log, set, score, member, is_empty)
+    redis.call('ZADD', log.keys[set], score, member)
+    if is_empty then
+        log.fresh[set] = log.keys[set]
+    end
+end
+
 local function add_hold(log, hold, due)
     local member = pack_hold(hold)
-    redis.call('ZADD', log.keys.holds, hold.first, member)
-    log.open = log.open + count_of(hold)
+    add_to(log, 'holds', hold.first, member, log.open == 0)
     if due == FREE then
-        redis.call('ZADD', log.keys.free, hold.first, member)
+        add_to(log, 'free', hold.first, member, log.free == 0)
         log.free = log.free + count_of(hold)
     else
-        redis.call('ZADD', log.keys.due, due, member)
+        add_to(log, 'due', due, member, log.open == log.free)
     end
+    log.open = log.open + count_of(hold)
 end
 
 -- Returns when the hold was due.

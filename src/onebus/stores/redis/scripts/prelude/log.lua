@@ -13,6 +13,7 @@ written as %25, %7B and %7D. All keys of a place have the same hash tag, so they
         bytes            bytes ever appended
         ttl, expires     ms; 0 for a log that lives for ever
         open, free       how many ids are in holds, and how many of those are in :free
+        until            when Redis expires the keys by itself, ms
         floor, since     the oldest batch begins at this byte of `bytes` or later, and is of this time or later:
                          so that an append finds out that there is nothing to trim without reading a batch
     onebus:{P}R:batches  stream  id = last id of the batch, fields in this order:
@@ -27,7 +28,7 @@ written as %25, %7B and %7D. All keys of a place have the same hash tag, so they
     onebus:{P}R:record   hash    version, ttl, expires, and the fields as "f:<name>"
 
 `expires` decides whether a log or record is still there. Redis also expires the keys by itself, a little later,
-so that what nobody asks for any more does not stay for ever.
+so that what nobody asks for any more does not stay for ever. It is told only when that moment has moved far enough.
 
 The batch that covers an id is the first entry of XRANGE from that id on. Redis writes numbers that scripts hand
 to it with 17 digits, so ids may be handed over as they are; `..` would cut them to 14.
@@ -35,6 +36,7 @@ to it with 17 digits, so ids may be handed over as they are; `..` would cut them
 
 local LOG_FIELDS = {
     'epoch', 'last', 'first', 'head', 'fence', 'bytes', 'ttl', 'expires', 'open', 'free', 'floor', 'since',
+    'until',
 }
 local FREE = 0
 local NO_FENCE = 0
@@ -73,7 +75,7 @@ local function find_log(now, index)
     if not values[1] then
         return nil
     end
-    local log = { keys = keys, now = now, stored = {} }
+    local log = { keys = keys, now = now, stored = {}, fresh = {} }
     for position, field in ipairs(LOG_FIELDS) do
         log[field] = position == 1 and values[1] or tonumber(values[position])
         log.stored[field] = log[field]
@@ -90,13 +92,28 @@ local function create_log(now, epoch, index)
     -- Redis forgets the keys of an expired log one by one.
     unlink(keys)
     return {
-        keys = keys, now = now, stored = {}, epoch = epoch, last = 0, first = 1, head = 1, fence = 0, bytes = 0,
+        keys = keys, now = now, stored = {}, fresh = {}, epoch = epoch, last = 0, first = 1, head = 1, fence = 0, bytes = 0,
         ttl = 0, expires = 0, open = 0, free = 0, floor = 0, since = now,
+        ['until'] = 0,
     }
 end
 
+-- Returns the keys that Redis has to be told to expire: all when that moment has moved, else those created anew.
+local function keys_to_expire(log)
+    if log.ttl == 0 then
+        log['until'] = 0
+        return {}
+    end
+    local expires = log.expires + SLACK_MS
+    if expires - log['until'] <= SLACK_MS / 2 then
+        return log.fresh
+    end
+    log['until'] = expires
+    return log.keys
+end
+
 local function save(log)
-    local changes = {}
+    local changes, keys = {}, keys_to_expire(log)
     for _, field in ipairs(LOG_FIELDS) do
         if log[field] ~= log.stored[field] then
             changes[#changes + 1] = field
@@ -106,11 +123,8 @@ local function save(log)
     if #changes > 0 then
         redis.call('HSET', log.keys.log, unpack(changes))
     end
-    if log.ttl > 0 then
-        -- All of them each time: a set that ran empty has been created anew, without its expiry.
-        for _, key in pairs(log.keys) do
-            redis.call('PEXPIREAT', key, log.expires + SLACK_MS)
-        end
+    for _, key in pairs(keys) do
+        redis.call('PEXPIREAT', key, log['until'])
     end
 end
 
