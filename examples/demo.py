@@ -1,7 +1,7 @@
 """What the bus can do, shown in some seconds on a temporary SQLite file: run it with `make demo`.
 
-The file plays three parts: without arguments it is the demo, and it starts itself once more as `hold`, a consumer
-that gets killed, and as `follow`, a reader in another process.
+The file plays several parts: without arguments it is the demo, and it starts itself once more as `work`, a worker
+that gets killed, as `listen`, a consumer in another process, and as `serve`, a service.
 """
 
 import asyncio
@@ -9,123 +9,151 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from onebus.log.batch import Entry, decode
-from onebus.log.claims import Lease
-from onebus.log.retention import Retention
-from onebus.log.writer import LogWriter
-from onebus.stores import Store, create_store
-from onebus.stores.following import claimant, follow
+from onebus import Bus, Message, Persistable
+from onebus.errors import NoOneServes
 
 PRODUCERS = 1_000
 MESSAGES_EACH = 100
 PINGS = 50
+LEASE_SECONDS = 1.0
+
+
+class Cart(Persistable):
+    """An object that all processes of the bus share."""
+
+    items: list[str] = []  # noqa: RUF012 (each cart gets a copy of its own)
 
 
 # The demo
 
 
 async def demo(url: str) -> None:
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(create_store(url))
-        writer = LogWriter(store.append, clock=now_ms)
-        stack.push_async_callback(writer.close)
-        print(f"A bus in one file: {url}")
-        await append_many(store, writer)
-        await read_back(store)
-        await let_a_lease_end(store, writer)
-        await kill_a_consumer(store, writer, url)
-        await wake_another_process(writer, url)
-        await trim(store)
+    print(f"A bus in one file: {url}")
+    async with Bus(url) as bus:
+        await push_and_consume(bus)
+        await kill_a_worker(bus, url)
+        await put_aside(bus)
+        await wake_another_process(bus, url)
+        await talk(bus, url)
+        await ask(bus, url)
+        await share(bus, url)
     await call_the_doctor(url)
 
 
-async def append_many(store: Store, writer: LogWriter) -> None:
+async def push_and_consume(bus: Bus) -> None:
     total = PRODUCERS * MESSAGES_EACH
-    title(f"Append {total:,} messages")
-    explain(f"{PRODUCERS:,} producers at once; each waits until its message is on disk before it sends the next.")
+    title(f"A queue with {total:,} messages")
+    explain(f"{PRODUCERS:,} producers at once; each waits until its message is on disk before it pushes the next.")
+    async with bus.queue("events") as queue:
 
-    async def produce(number: int) -> None:
-        for index in range(MESSAGES_EACH):
-            await writer.append("events", Entry(f"event {index} of producer {number}".encode().ljust(100)))
+        async def produce(number: int) -> None:
+            for index in range(MESSAGES_EACH):
+                await queue.push({"producer": number, "event": index})
 
-    started = time.perf_counter()
-    await asyncio.gather(*(produce(number) for number in range(PRODUCERS)))
-    show_rate("appended", total, started)
-    stat = await store.stat("events")
-    if stat is not None:
-        show(f"The log now holds the ids {stat.first_id:,} to {stat.last_id:,}, {stat.bytes / 1e6:.1f} MB.")
+        started = time.perf_counter()
+        await asyncio.gather(*(produce(number) for number in range(PRODUCERS)))
+        show_rate("pushed", total, started)
 
-
-async def read_back(store: Store) -> None:
-    title("Read them back")
-    started = time.perf_counter()
-    after, count, gaps = 0, 0, 0
-    while batches := (await store.read("events", after=after)).batches:
-        for batch in batches:
-            gaps += batch.first_id != after + 1
-            count += len(decode(batch.blob).payloads())
-            after = batch.last_id
-    show_rate("read", count, started)
-    show(f"Gaps between the ids: {gaps}.")
+        started = time.perf_counter()
+        ids = [message.id async for message in queue.consume(reliable=True, max=total) if await acked(message)]
+        show_rate("consumed and acknowledged", len(ids), started)
+        show(f"In order, without a gap: {ids == list(range(1, total + 1))}.")
 
 
-async def let_a_lease_end(store: Store, writer: LogWriter) -> None:
-    title("Two consumers share the work, one of them dies")
-    await writer.append_many("jobs", jobs(1, 10))
-    show("Ten jobs wait.")
-    lost = await store.claim("jobs", limit=5, lease_seconds=0.5, owner="anna")
-    show(f"Anna claims {ids(lost.leases)} for half a second, and is never heard of again.")
-    done = await store.claim("jobs", limit=5, lease_seconds=30, owner="ben")
-    await store.settle("jobs", done.leases)
-    show(f"Ben claims {ids(done.leases)} and settles them.")
-    await writer.append_many("jobs", jobs(11, 15))
-    await asyncio.sleep(0.6)
-    show("Five new jobs arrive, and Anna's lease ends.")
-    back = await store.claim("jobs", limit=8, lease_seconds=30, owner="ben")
-    for lease in back.leases:
-        show(f"Ben gets {ids([lease])}, attempt {lease.attempts}.")
-    await store.settle("jobs", back.leases)
-    explain("What comes back goes before what is new, and says that it was tried before.")
+async def kill_a_worker(bus: Bus, url: str) -> None:
+    title("Two workers share the jobs, and one of them is killed")
+    async with bus.queue("jobs") as queue:
+        await queue.push_many([f"job {number}" for number in range(1, 11)])
+        child = await start_part("work", url)
+        show(f"Process {child.pid}: {await next_line(child)}")
+        child.kill()
+        await child.wait()
+        show(f"kill -9 {child.pid}")
+        killed = time.perf_counter()
+        async for message in queue.consume(lease=30, max=10):
+            if message.attempts > 1:
+                waited = time.perf_counter() - killed
+                show(
+                    f"{message.data} is back after {waited:.1f} s, when the lease has ended. Attempt {message.attempts}."
+                )
+            await message.ack()
+        show(f"All ten are done; {await queue.count()} wait. Nothing was lost.")
 
 
-async def kill_a_consumer(store: Store, writer: LogWriter, url: str) -> None:
-    title("A consumer's process is killed")
-    await writer.append_many("orders", jobs(1, 5))
-    child = await start_part("hold", url)
-    show(f"Process {child.pid}: {await next_line(child)}")
-    child.kill()
-    await child.wait()
-    killed = time.perf_counter()
-    show(f"kill -9 {child.pid}")
-    async with claimant(store, "orders", lease_seconds=30, owner="parent") as consumer:
-        claim = await consumer.next()
-        consumer.done(claim.leases)
-    waited = time.perf_counter() - killed
-    show(f"{waited:.1f} s later, when its lease has ended, {ids(claim.leases)} are back. Nothing was lost.")
+async def put_aside(bus: Bus) -> None:
+    title("A message that nobody can handle, and one that is not due yet")
+    async with bus.queue("letters") as queue:
+        due = time.perf_counter() + 0.5
+        await queue.push("not before half a second has passed", delay=0.5)
+        await queue.push("unreadable")
+        async for message in queue.consume(lease=30, max=2):
+            if message.data == "unreadable":
+                await message.reject("I cannot read it")
+            else:
+                show(f"Came {max(time.perf_counter() - due, 0) * 1000:.0f} ms after it was due: {message.data}")
+                await message.ack()
+        for letter in await queue.dead.list():
+            show(f"Put aside: {letter.data!r}, because {letter.reason!r}.")
 
 
-async def wake_another_process(writer: LogWriter, url: str) -> None:
-    title("Another process follows a log")
-    await writer.append("pings", Entry(b"welcome"))
-    child = await start_part("follow", url)
-    show(f"Process {child.pid}: {await next_line(child)}")
-    for _ in range(PINGS):
-        await writer.append("pings", Entry(str(time.monotonic_ns()).encode()))
-    show(f"Process {child.pid}: {await next_line(child)}")
-    await child.wait()
+async def wake_another_process(bus: Bus, url: str) -> None:
+    title("Another process waits for messages")
+    async with bus.queue("pings") as queue:
+        child = await start_part("listen", url)
+        show(f"Process {child.pid}: {await next_line(child)}")
+        for _ in range(PINGS):
+            await queue.push(time.monotonic_ns())
+            await asyncio.sleep(0.01)
+        show(f"Process {child.pid}: {await next_line(child)}")
+        await child.wait()
     explain("It does not poll: it sleeps until it is woken. The time includes the writing to disk.")
 
 
-async def trim(store: Store) -> None:
-    title("Keep only the newest 1,000 messages")
-    first_id = await store.trim("events", Retention(max_count=1_000))
-    stat = await store.stat("events")
-    if stat is not None:
-        show(f"The log now begins at id {first_id:,} and has {stat.last_id - first_id + 1:,} messages.")
+async def talk(bus: Bus, url: str) -> None:
+    title("Two peers talk over a channel")
+    over = asyncio.Event()
+    async with Bus(url) as other:
+        waiter, guest = bus.channel("table 7"), other.channel("table 7")
+        waiter.on("remote:connect", lambda: waiter.send("What would you like?"))
+        waiter.on("message", lambda message: show(f"guest: {message.data}"))
+        waiter.on("end", over.set)
+
+        async def answer(message: Message) -> None:
+            show(f"waiter: {message.data}")
+            await guest.send("Soup, please.")
+            await guest.end()
+
+        guest.on("message", answer)
+        await waiter.listen()
+        await guest.connect()
+        await over.wait()
+
+
+async def ask(bus: Bus, url: str) -> None:
+    title("A service answers")
+    squares = bus.service("squares")
+    try:
+        await squares.request(7)
+    except NoOneServes as error:
+        show(f"Before it is started: {error}")
+    child = await start_part("serve", url)
+    show(f"Process {child.pid}: {await next_line(child)}")
+    show(f"7 x 7 = {await squares.request(7)}")
+    child.terminate()
+    await child.wait()
+
+
+async def share(bus: Bus, url: str) -> None:
+    title("Processes share an object")
+    cart = Cart(bus, "cart-7")
+    cart.items.append("book")
+    show(f"Saved: {', '.join(await cart.save())}.")
+    async with Bus(url) as other:
+        same = Cart(other, "cart-7")
+        await same.load()
+        show(f"Loaded elsewhere: {same.items}.")
 
 
 async def call_the_doctor(url: str) -> None:
@@ -137,44 +165,40 @@ async def call_the_doctor(url: str) -> None:
 # The other processes
 
 
-async def hold(url: str) -> None:
-    """Claim what is there and work on it for ever."""
-    async with create_store(url) as store:
-        claim = await store.claim("orders", limit=5, lease_seconds=1.0, owner="child")
-        tell(f"I hold {ids(claim.leases)} for one second, and work…")
+async def work(url: str) -> None:
+    """Take three jobs and never finish them."""
+    async with Bus(url) as bus, bus.queue("jobs") as queue:
+        taken = []
+        async for message in queue.consume(lease=LEASE_SECONDS, prefetch=1):
+            taken.append(message.data)
+            if len(taken) == 3:
+                tell(f"I have {', '.join(taken)} for {LEASE_SECONDS:.0f} second, and work…")
+                await asyncio.Event().wait()
+
+
+async def listen(url: str) -> None:
+    """Tell how old messages were when they came."""
+    async with Bus(url) as bus, bus.queue("pings") as queue:
+        tell("I wait.")
+        ages_ms = [(time.monotonic_ns() - message.data) / 1e6 async for message in queue.consume(max=PINGS)]
+        ages_ms.sort()
+        tell(f"{PINGS} messages came after {ages_ms[PINGS // 2]:.1f} ms (median), {ages_ms[-1]:.1f} ms (slowest).")
+
+
+async def serve(url: str) -> None:
+    """Answer with squares, until terminated."""
+    async with Bus(url) as bus:
+        await bus.service("squares").serve(lambda number: number * number)
+        tell("I serve squares.")
         await asyncio.Event().wait()
-
-
-async def follow_pings(url: str) -> None:
-    """Read the log as it grows, and tell how old the messages were when they came."""
-    async with create_store(url) as store:
-        ages_ms: list[float] = []
-        async for found in follow(store, "pings", after=0):
-            now_ns = time.monotonic_ns()
-            for value in (value for batch in found.batches for value in decode(batch.blob).payloads()):
-                if value == b"welcome":
-                    tell("I follow the log.")
-                else:
-                    ages_ms.append((now_ns - int(value)) / 1e6)
-            if len(ages_ms) == PINGS:
-                break
-    ages_ms.sort()
-    tell(f"{PINGS} messages reached me after {ages_ms[PINGS // 2]:.1f} ms (median), {ages_ms[-1]:.1f} ms (slowest).")
 
 
 # Small things
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def jobs(first: int, last: int) -> list[Entry]:
-    return [Entry(f"job {number}".encode()) for number in range(first, last + 1)]
-
-
-def ids(leases: Sequence[Lease]) -> str:
-    return ", ".join(f"{lease.first}-{lease.last}" for lease in leases)
+async def acked(message: Message) -> bool:
+    await message.ack()
+    return True
 
 
 def title(text: str) -> None:
@@ -211,10 +235,12 @@ async def next_line(child: Process) -> str:
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["hold", url]:
-            asyncio.run(hold(url))
-        case ["follow", url]:
-            asyncio.run(follow_pings(url))
+        case ["work", url]:
+            asyncio.run(work(url))
+        case ["listen", url]:
+            asyncio.run(listen(url))
+        case ["serve", url]:
+            asyncio.run(serve(url))
         case _:
             with tempfile.TemporaryDirectory(prefix="onebus-demo-") as folder:
                 asyncio.run(demo(f"sqlite:///{Path(folder) / 'bus.db'}"))

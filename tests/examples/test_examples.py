@@ -89,12 +89,15 @@ def test_an_example_of_the_bus_prints_what_it_says(example: str, kind: str, tmp_
 def test_the_demo_shows_what_it_promises() -> None:
     shown = run("demo.py")
 
-    assert "100,000 messages appended" in shown
-    assert "100,000 messages read" in shown
-    assert "Gaps between the ids: 0." in shown
-    assert "Ben gets 1-5, attempt 2." in shown
-    assert "Ben gets 11-13, attempt 1." in shown
-    assert re.search(r"kill -9 \d+\n.* 1-5 are back", shown)
-    assert re.search(r"50 messages reached me after [\d.]+ ms", shown)
-    assert "begins at id 99,001 and has 1,000 messages" in shown
+    assert "100,000 messages pushed" in shown
+    assert "100,000 messages consumed and acknowledged" in shown
+    assert "In order, without a gap: True." in shown
+    assert re.search(r"kill -9 \d+\n.*job 1 is back after .* Attempt 2\.\n", shown)
+    assert "All ten are done; 0 wait." in shown
+    assert re.search(r"Came \d+ ms after it was due", shown)
+    assert "Put aside: 'unreadable', because 'I cannot read it'." in shown
+    assert re.search(r"50 messages came after [\d.]+ ms", shown)
+    assert "waiter: What would you like?\n  guest: Soup, please." in shown
+    assert "7 x 7 = 49" in shown
+    assert "Loaded elsewhere: ['book']." in shown
     assert "good  durability" in shown
