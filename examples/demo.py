@@ -75,9 +75,7 @@ async def kill_a_worker(bus: Bus, url: str) -> None:
         async for message in queue.consume(lease=30, max=10):
             if message.attempts > 1:
                 waited = time.perf_counter() - killed
-                show(
-                    f"{message.data} is back after {waited:.1f} s, when the lease has ended. Attempt {message.attempts}."
-                )
+                show(f"{message.data} came back after {waited:.1f} s. Attempt {message.attempts}.")
             await message.ack()
         show(f"All ten are done; {await queue.count()} wait. Nothing was lost.")
 

@@ -92,7 +92,7 @@ def test_the_demo_shows_what_it_promises() -> None:
     assert "100,000 messages pushed" in shown
     assert "100,000 messages consumed and acknowledged" in shown
     assert "In order, without a gap: True." in shown
-    assert re.search(r"kill -9 \d+\n.*job 1 is back after .* Attempt 2\.\n", shown)
+    assert re.search(r"kill -9 \d+\n.*job 1 came back after .* Attempt 2\.\n", shown)
     assert "All ten are done; 0 wait." in shown
     assert re.search(r"Came \d+ ms after it was due", shown)
     assert "Put aside: 'unreadable', because 'I cannot read it'." in shown
