@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self
 
-from onebus.errors import AlreadyConnected, InvalidArgument
+from onebus.errors import AlreadyConnected, InvalidArgument, NotConnected
 from onebus.events import Emitter
 from onebus.log.writer import WriterLimits
 from onebus.objects.channel import Channel
@@ -25,7 +25,8 @@ class Bus(Emitter):
 
     ``url`` says where it lives: ``sqlite:///bus.db``, ``postgresql://…``, ``mysql://…``, ``redis://…``,
     ``redis+sentinel://…``, ``redis+cluster://…``, ``memory://name``, or a list of them, over which the objects are
-    spread. Use it in ``async with``, or call `connect` and `disconnect`.
+    spread. Use it in ``async with``, or call `connect` and `disconnect`. ``log_level`` is ``error``, ``warning``,
+    ``info`` or ``debug``, and is what its logger has already unless it is given.
 
     Events: ``online``, ``offline``, ``error`` (error).
     """
@@ -35,7 +36,7 @@ class Bus(Emitter):
         url: str | Sequence[str] = DEFAULT_URL,
         *,
         log: logging.Logger | None = None,
-        log_level: str = "error",
+        log_level: str | None = None,
         deadline_seconds: float = 10.0,
         max_message_bytes: int = 1024 * 1024,
         clock: Clock | None = None,
@@ -44,11 +45,12 @@ class Bus(Emitter):
         self.url = url
         self._options = StoreOptions(deadline_seconds=deadline_seconds, clock=clock)
         self._store: Store | None = None
+        self._is_leaving = False
         limits = WriterLimits(max_message_bytes=max_message_bytes, max_waiting_bytes=16 * 1024 * 1024)
         self.link = Link(self.events, clock=clock, limits=limits)
         """What its objects share."""
+        self._level = _checked_level(log_level)
         self.with_log(log or logging.getLogger("onebus"))
-        self._set_level(log_level)
 
     @classmethod
     def create(cls, url: str | Sequence[str] = DEFAULT_URL, **options: Any) -> Self:
@@ -69,6 +71,7 @@ class Bus(Emitter):
 
         Raises:
             AlreadyConnected: it is connected.
+            NotConnected: it was disconnected before it was connected.
             StoreUnavailable, AccessDenied, InvalidUrl, MissingDriver: a store cannot be opened.
         """
         if self._store is not None:
@@ -77,8 +80,12 @@ class Bus(Emitter):
         try:
             await store.open()
         except BaseException:
-            self._store = None
+            if self._store is store:
+                self._store = None
             raise
+        if self._store is not store:
+            await store.close()
+            raise NotConnected("The bus was disconnected before it was connected.")
         self.link.connected(store)
         store.health.on_change(self._health_changed)
         self.log.debug("connected to %s", store.url)
@@ -89,15 +96,16 @@ class Bus(Emitter):
 
         What was pushed is stored, and what was fetched but not handed over goes back, before this returns.
         """
-        if self._store is None:
+        if self._store is None or self._is_leaving:
             return
-        store, self._store = self._store, None
+        store, self._is_leaving = self._store, True
         store.health.off_change(self._health_changed)
         was_online = store.health.is_online
         try:
             await self.link.disconnected()
         finally:
             await store.close()
+            self._store, self._is_leaving = None, False
         self.log.debug("disconnected from %s", store.url)
         if was_online:
             await self.events.emit("offline")
@@ -110,7 +118,7 @@ class Bus(Emitter):
     def _health_changed(self, online: bool) -> None:
         event = "online" if online else "offline"
         self.log.warning("%s", event) if not online else self.log.info("%s", event)
-        self.link.run(self.events.emit(event), self.events, f"onebus-{event}")
+        self.link.tell(self.events, event)
 
     # Logging
 
@@ -119,19 +127,17 @@ class Bus(Emitter):
         return self.link.log
 
     def with_log(self, log: logging.Logger) -> Self:
-        """Write to another logger; returns the bus."""
+        """Write to another logger, which gets the level of this bus if it has one; returns the bus."""
         self.link.log = log
+        if self._level is not None:
+            log.setLevel(self._level)
+        self._usual_level = log.level
         return self
 
     def debug(self, on: bool = True) -> Self:
         """Write debug messages to the log, or do so no more."""
-        self.log.setLevel(logging.DEBUG if on else self._level)
+        self.log.setLevel(logging.DEBUG if on else self._usual_level)
         return self
-
-    def _set_level(self, level: str) -> None:
-        if level not in _LEVELS:
-            raise InvalidArgument(f"log_level must be one of {', '.join(_LEVELS)}, but is {level!r}.")
-        self._level = _LEVELS[level]
 
     # Objects
 
@@ -158,3 +164,11 @@ class Bus(Emitter):
     def service(self, name: str) -> Service:
         """Return an object to serve requests to the service `name`, or to make them."""
         return Service(self.link, name)
+
+
+def _checked_level(level: str | None) -> int | None:
+    if level is None:
+        return None
+    if level not in _LEVELS:
+        raise InvalidArgument(f"log_level must be one of {', '.join(_LEVELS)}, but is {level!r}.")
+    return _LEVELS[level]

@@ -4,6 +4,7 @@ Handlers are plain or async functions. They are called one after the other, in t
 an async one is awaited before the next: a slow handler slows down what feeds it, and nothing overtakes anything.
 """
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable
@@ -48,17 +49,22 @@ class Events:
 
     async def emit(self, event: str, *values: object) -> None:
         """Call the handlers of an event. Never raises what they raise."""
-        for handler in tuple(self._handlers.get(event, ())):
+        handlers = tuple(self._handlers.get(event, ()))
+        for handler in handlers:
             try:
                 result = handler(*values)
                 if inspect.isawaitable(result):
                     await result
+            except asyncio.CancelledError as error:
+                if _is_cancelled():
+                    raise
+                await self._failed(event, error)
             except Exception as error:
                 await self._failed(event, error)
-        if event == "error" and not self.has("error"):
+        if event == "error" and not handlers:
             _log.error("%s", values[0] if values else "an error without a reason", exc_info=_exception_of(values))
 
-    async def _failed(self, event: str, error: Exception) -> None:
+    async def _failed(self, event: str, error: BaseException) -> None:
         if event == "error":
             # Whoever fails while hearing of an error must not be told of that one too, for ever.
             _log.error("a handler of error events failed", exc_info=error)
@@ -83,6 +89,12 @@ class Emitter:
     def off(self, event: str, handler: Handler | None = None) -> None:
         """Stop calling a function, or every function, for an event."""
         self.events.off(event, handler)
+
+
+def _is_cancelled() -> bool:
+    """Return whether it is the running task that is cancelled, and not just something that a handler waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _exception_of(values: tuple[object, ...]) -> BaseException | None:

@@ -48,7 +48,8 @@ class Link:
         self._closables: dict[str, list[Closable]] = {}
         self._closings = Ear(CLOSED_SIGNAL, self._hear_closing, events)
         self._to_forget: set[Callable[[], None]] = set()
-        self._background: set[asyncio.Task[Any]] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
 
     @property
     def store(self) -> Store:
@@ -77,9 +78,12 @@ class Link:
             forget()
         self._to_forget.clear()
         await self._closings.close()
-        for task in self._background:
+        # A handler may be what disconnects the bus: it must not wait for itself.
+        await asyncio.gather(*_others(self._telling), return_exceptions=True)
+        background = _others(self._background)
+        for task in background:
             task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*background, return_exceptions=True)
         self._store = None
 
     # Who is attached
@@ -120,17 +124,27 @@ class Link:
     # Tasks
 
     def run(self, work: Coroutine[Any, Any, None], events: Events, name: str) -> asyncio.Task[None]:
-        """Run something in the background; what it fails with becomes an ``error`` event."""
+        """Run something in the background until the bus disconnects; a failure becomes an ``error`` event."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._background.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                self.run(events.emit("error", error), events, f"{name} failed")
+                self.tell(events, "error", error)
 
         task = asyncio.create_task(work, name=name)
         self._background.add(task)
         task.add_done_callback(ended)
         return task
+
+    def tell(self, events: Events, event: str, *values: object) -> None:
+        """Emit an event from where nobody can wait for its handlers; the bus does before it disconnects."""
+        task = asyncio.create_task(events.emit(event, *values), name=f"onebus-{event}")
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+
+def _others(tasks: set[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
+    return [task for task in tasks if task is not asyncio.current_task()]
 
 
 def _wall_clock_ms() -> int:

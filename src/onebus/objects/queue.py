@@ -340,7 +340,7 @@ class Queue(Emitter):
         return first_id
 
     def _push_failed(self, log: str, error: Exception) -> None:
-        self._link.run(self.events.emit("error", error), self.events, f"onebus-error {log}")
+        self._link.tell(self.events, "error", error)
 
     # Consuming
 

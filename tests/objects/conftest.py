@@ -1,0 +1,70 @@
+"""Tests that ask for a bus run on every store; those that ask for a local one are about the objects alone."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from onebus import Bus
+from tests.backings import Backing
+from tests.clock import FakeClock
+
+KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded")
+
+Connect = Callable[..., Awaitable[Bus]]
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS])
+def backing(request: pytest.FixtureRequest) -> Backing:
+    """The place that the buses of one test share, as several processes would share a server."""
+    return Backing(request.param, request.getfixturevalue)
+
+
+@pytest.fixture
+async def connect(backing: Backing) -> AsyncIterator[Connect]:
+    """Connects any number of buses to the place, and disconnects them after the test."""
+    buses: list[Bus] = []
+
+    async def connected(**options: Any) -> Bus:
+        bus = Bus(backing.url, **options)
+        await bus.connect()
+        buses.append(bus)
+        return bus
+
+    yield connected
+    for bus in buses:
+        await bus.disconnect()
+
+
+@pytest.fixture
+async def bus(connect: Connect) -> Bus:
+    return await connect()
+
+
+@pytest.fixture
+async def other_bus(connect: Connect, bus: Bus) -> Bus:
+    """The bus of another process."""
+    return await connect()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def timed_bus(connect: Connect, clock: FakeClock) -> Bus:
+    """A bus whose time is the `clock` of the test."""
+    return await connect(clock=clock)
+
+
+@pytest.fixture
+async def local_bus() -> AsyncIterator[Bus]:
+    async with Bus(f"memory://{uuid4().hex}") as bus:
+        yield bus
+
+
+@pytest.fixture
+def name() -> str:
+    return f"q-{uuid4().hex}"
