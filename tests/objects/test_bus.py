@@ -168,9 +168,7 @@ async def test_disconnecting_detaches_everything_and_loses_nothing(bus: Bus, oth
         assert await rest.count() == 0
 
 
-async def test_the_objects_of_a_bus_work_again_when_it_is_connected_again(
-    bus: Bus, other_bus: Bus, name: str
-) -> None:
+async def test_the_objects_of_a_bus_work_again_when_it_is_connected_again(bus: Bus, other_bus: Bus, name: str) -> None:
     queue = bus.queue(name)
     await queue.attach()
     await bus.disconnect()

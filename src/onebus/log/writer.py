@@ -135,7 +135,7 @@ class _Batch:
 
     def overflowed(self, error: Exception, unheard: Callable[[], None] | None) -> None:
         """Let those messages fail that were cut off."""
-        self._overflow, self._traceback = error, error.__traceback__
+        self._overflow, self._traceback = error, _beyond_the_writer(error)
         self._unheard = unheard
 
     def _remaining(self) -> list[Any]:
@@ -174,7 +174,7 @@ class _Batch:
         self._finish()
 
     def failed(self, error: Exception, unheard: Callable[[], None] | None) -> None:
-        self._error, self._traceback = error, error.__traceback__
+        self._error, self._traceback = error, _beyond_the_writer(error)
         self._unheard = unheard
         self._finish()
 
@@ -284,14 +284,14 @@ class LogWriter:
             PayloadTooLarge: the message exceeds the limit; nothing is stored.
             StoreError: the batch that held the message failed; only its own callers hear of that.
         """
-        self._check(_size(entry))
-        await self._room()
+        self.check(entry)
+        await self.room()
         return await self.post(log, entry)
 
     async def append_value(self, log: str, value: bytes, kind: Kind) -> int:
         """Append one message that is nothing but a value, as `append` does."""
         self._check(len(value))
-        await self._room()
+        await self.room()
         return await self.post_value(log, value, kind)
 
     async def append_many(self, log: str, entries: Sequence[Entry]) -> list[int]:
@@ -304,6 +304,10 @@ class LogWriter:
     async def append_values(self, log: str, values: Sequence[bytes], *, kind: Kind = Kind.BYTES) -> list[int]:
         """Append messages that are nothing but values: the fastest way, at a fraction of the cost of entries."""
         return await self._append_chunks(log, values, kind, list(map(len, values)))
+
+    def check(self, entry: Entry) -> None:
+        """Raise `PayloadTooLarge` if a message can never be stored."""
+        self._check(_size(entry))
 
     async def flush(self) -> None:
         """Return when all that was accepted before is stored or has failed."""
@@ -333,8 +337,8 @@ class LogWriter:
                 "send less, or raise max_message_bytes."
             )
 
-    async def _room(self) -> None:
-        """Return when it is the caller's turn and there is room."""
+    async def room(self) -> None:
+        """Return when it is the caller's turn and there is room for one more."""
         if self._is_full or self._for_room:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._for_room.append(waiter)
@@ -385,7 +389,7 @@ class LogWriter:
         ids: list[int] = []
         try:
             for chunk, size in self._chunks(messages, sizes):
-                await self._room()
+                await self.room()
                 receipts.append(self._post_chunk(log, chunk, kind, size))
             for receipt in receipts:
                 await receipt
@@ -468,6 +472,16 @@ class LogWriter:
 
     def _unheard_of(self, log: str, error: Exception) -> Callable[[], None] | None:
         return None if self._unheard is None else partial(self._unheard, log, error)
+
+
+def _beyond_the_writer(error: Exception) -> TracebackType | None:
+    """Return where an error comes from, without the frame that caught it.
+
+    That one knows the batch: an error that is kept with its batch would keep both of them alive.
+    """
+    traceback = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    error.__traceback__ = traceback
+    return traceback
 
 
 def _size(entry: Entry) -> int:

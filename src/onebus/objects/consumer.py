@@ -38,6 +38,8 @@ MAX_PREFETCH_BYTES: Final = 1024 * 1024
 """A fast consumer is held back by this one. It lets a fetch end between two batches, so that none is fetched twice."""
 IDLE_SECONDS: Final = 0.05
 """How long a consumer with nothing to do waits before it settles what is done."""
+LARGE_BYTES: Final = 1024 * 1024
+"""A claim of so many bytes may have left messages behind for their size, not because there are none."""
 CORRUPT_PAUSE_SECONDS: Final = 60.0
 MESSAGES_PER_TURN: Final = 500
 """After so many messages without a pause the event loop gets its turn."""
@@ -223,7 +225,7 @@ class Consumer:
             del self._done[: len(done)]
             holdings = [Holding(lease, self) for lease in claim.leases]
             self._holdings += holdings
-            if claim.count < limit:
+            if claim.count < limit and sum(len(batch.blob) for batch in claim.batches) < LARGE_BYTES:
                 self._rest(SAFETY_POLL_SECONDS if claim.retry_after_seconds is None else claim.retry_after_seconds)
             return claim, holdings
 

@@ -1,6 +1,6 @@
 """The messages of a queue that could not be handled, kept with the reason until somebody sends them again."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,10 +36,11 @@ class DeadLetter:
 class DeadLetters:
     """The dead letters of one queue. They are kept for seven days after the last one was added."""
 
-    def __init__(self, link: Link, log: str, queue_log: str) -> None:
+    def __init__(self, link: Link, log: str, queue_log: str, create_queue: Callable[[], Awaitable[object]]) -> None:
         self._link = link
         self._log = log
         self._queue_log = queue_log
+        self._create_queue = create_queue
 
     async def add(self, messages: Sequence[Message], reason: str) -> None:
         """Keep messages with the reason why. They are still in the queue until they are settled there."""
@@ -57,7 +58,7 @@ class DeadLetters:
     async def list(self, limit: int = 100) -> list[DeadLetter]:
         """Return the oldest dead letters; they stay."""
         found: list[DeadLetter] = []
-        after = 0
+        after = await self._redriven()
         while len(found) < limit:
             piece = await self._link.store.read(self._log, after=after, limit=limit)
             if not piece.batches:
@@ -67,6 +68,13 @@ class DeadLetters:
                 found += [_read(id_, entry) for id_, entry in entries if id_ > after]
                 after = stored.last_id
         return found[:limit]
+
+    async def _redriven(self) -> int:
+        """Return the id up to which all are known to be pushed again: some may still share a batch with others."""
+        stat = await self._link.store.stat(self._log)
+        if stat is None or stat.claimable + stat.held > stat.last_id - stat.head + 1:
+            return 0
+        return stat.head - 1
 
     async def redrive(self, limit: int | None = None) -> int:
         """Push dead letters to their queue again, oldest first, and return how many.
@@ -86,6 +94,7 @@ class DeadLetters:
                 for id_, entry in enumerate(decode(stored.blob).entries(), stored.first_id)
                 if id_ in held
             ]
+            await self._create_queue()
             await store.append(self._queue_log, encode(entries, now_ms=self._link.clock()))
             await store.settle(self._log, claim.leases)
             done += len(entries)

@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from typing import Final
 
-from onebus.errors import LeaseLost, StoreUnavailable
+from onebus.errors import BusError, LeaseLost, StoreUnavailable
 from onebus.events import Events
 from onebus.log.batch import Entry, decode, encode
 from onebus.log.claims import Lease
@@ -22,6 +22,8 @@ MOVE_LEASE_SECONDS: Final = 10.0
 MOVED_AT_ONCE: Final = 1000
 SAFETY_POLL_SECONDS: Final = 10.0
 LONGEST_REST_SECONDS: Final = 3600.0
+KEPT_SECONDS: Final = 7 * 24 * 3600.0
+"""How long messages that are due wait for somebody to consume their queue."""
 
 
 class Delays:
@@ -33,6 +35,26 @@ class Delays:
         self._queue_log = queue_log
         self._events = events
         self._moving: asyncio.Task[None] | None = None
+        self._step: asyncio.Task[float] | None = None
+        self._wanted_seconds = 0.0
+        self._kept_seconds = 0.0
+
+    # Keeping
+
+    def expect(self, due_ms: int) -> None:
+        """Hear of a message that is about to be delayed."""
+        seconds = max((due_ms - self._link.clock()) / 1000, 0.0) + KEPT_SECONDS
+        self._wanted_seconds = max(self._wanted_seconds, seconds)
+
+    async def keep(self, *, is_new: bool) -> None:
+        """Let the delayed messages live until the last of them is due, and some time longer; not for ever."""
+        if is_new or self._wanted_seconds > self._kept_seconds:
+            stat = await self._link.store.stat(self._log)
+            seconds = max(self._wanted_seconds, stat.ttl_seconds if stat is not None else 0.0)
+            await self._link.store.touch(self._log, ttl_seconds=seconds)
+            self._kept_seconds = seconds
+
+    # Moving
 
     def start(self) -> None:
         if self._moving is None:
@@ -43,17 +65,24 @@ class Delays:
             moving, self._moving = self._moving, None
             moving.cancel()
             await asyncio.gather(moving, return_exceptions=True)
+            # A step that has begun goes on to its end: half of one would move messages twice, or late.
+            if self._step is not None:
+                await asyncio.gather(self._step, return_exceptions=True)
 
     async def _move_for_ever(self) -> None:
         async with self._link.store.watch(self._log) as watch:
             while True:
+                self._step = asyncio.create_task(self._move(), name=f"onebus-move {self._log}")
                 try:
-                    pause = await self._move()
+                    pause = await asyncio.shield(self._step)
                 except StoreUnavailable:
                     pause = RETRY_SECONDS
                 except LeaseLost:
                     # Another consumer was faster with some of them.
                     continue
+                except BusError as error:
+                    self._link.tell(self._events, "error", error)
+                    pause = SAFETY_POLL_SECONDS
                 await watch.wait(min(pause, SAFETY_POLL_SECONDS))
 
     async def _move(self) -> float:

@@ -8,9 +8,11 @@ queue:NAME|once:ID      pushes that must happen once (records)
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
-from contextlib import aclosing
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from enum import Enum
+from math import inf
 from typing import Any, Final, Self
 
 from msgspec import structs
@@ -26,11 +28,13 @@ from onebus.errors import (
 )
 from onebus.events import Emitter
 from onebus.log.batch import Entry, Kind, count_of
+from onebus.log.names import check_name
 from onebus.log.writer import LogWriter
 from onebus.message import Message
 from onebus.objects.consumer import ConsumeOptions, Consumer
 from onebus.objects.deadletters import DeadLetters
 from onebus.objects.delays import DUE_HEADER, Delays
+from onebus.objects.early import EarlyPush, NamedPush
 from onebus.objects.link import Link
 from onebus.objects.once import Once
 from onebus.objects.places import place_of_object
@@ -73,21 +77,24 @@ class Queue(Emitter):
         self.max_size = max_size
         self._link = link
         self._log = log or place_of_object("queue", name)
-        self._ttl = _checked_ttl(ttl)
+        self._own_ttl = self._ttl = _checked_ttl(ttl)
         if max_size is not None and max_size < 1:
             raise InvalidArgument(f"max_size must be at least 1, but is {max_size}.")
         self._state = State.DETACHED
         self._attached = asyncio.Event()
         self._writer = LogWriter(self._append, clock=link.clock, limits=link.limits, unheard=self._push_failed)
-        self._early: list[tuple[Entry, str, asyncio.Future[int]]] = []
+        self._early: deque[EarlyPush] = deque()
+        self._named: set[asyncio.Task[int]] = set()
         self._consumer: Consumer | None = None
         self._alive: asyncio.Task[None] | None = None
         self._beat = asyncio.Event()
+        self._leaver: asyncio.Task[Any] | None = None
+        self._has_left = asyncio.Event()
         self._later_log = f"{self._log}|later"
         self._dead_log = f"{self._log}|dead"
         self._metadata_record = f"{self._log}|metadata"
         self._delays = Delays(link, self._later_log, self._log, self.events)
-        self._dead_letters = DeadLetters(link, self._dead_log, self._log)
+        self._dead_letters = DeadLetters(link, self._dead_log, self._log, self._create)
         self._pushed = 0
         self._consumed = 0
 
@@ -115,17 +122,19 @@ class Queue(Emitter):
         if self._state is not State.DETACHED:
             raise AlreadyAttached(f"cannot attach to queue {self.name!r}: already attached")
         if ttl is not None:
-            self._ttl = _checked_ttl(ttl)
+            self._own_ttl = _checked_ttl(ttl)
         store = self._link.store
+        self._ttl = self._own_ttl
         self._state = State.ATTACHING
         await self.events.emit("attaching")
         try:
             await self._link.watch_closing(self._log, self)
-            existed = await store.touch(self._log, ttl_seconds=self._ttl, create=True)
+            existed = await self._create()
             stat = await store.stat(self._log) if existed else None
             if stat is not None and stat.ttl_seconds:
                 self._ttl = stat.ttl_seconds
             await self._touch()
+            await self._push_early()
         except BaseException:
             self._state = State.DETACHED
             self._link.unwatch_closing(self._log, self)
@@ -134,7 +143,6 @@ class Queue(Emitter):
         self._link.enter(self)
         store.health.on_change(self._health_changed)
         self._alive = self._link.run(self._stay_alive(), self.events, f"onebus-alive {self._log}")
-        self._push_early()
         self._attached.set()
         await self.events.emit("attached", existed)
         return existed
@@ -144,19 +152,20 @@ class Queue(Emitter):
 
         Detaching twice does nothing.
         """
+        if self._state is State.DETACHING and self._leaver is not asyncio.current_task():
+            await self._has_left.wait()
         if self._state is not State.ATTACHED:
             return
-        self._state = State.DETACHING
-        self._attached.clear()
-        await self.events.emit("detaching")
-        await self.stop()
-        await self._writer.flush()
-        await self._end_attachment()
-        try:
-            await self._link.store.touch(self._log)
-        except BusError as error:
-            await self.events.emit("error", error)
-        self._state = State.DETACHED
+        async with self._leaving():
+            await self.events.emit("detaching")
+            await self.stop()
+            await asyncio.gather(*self._named, return_exceptions=True)
+            await self._writer.flush()
+            try:
+                if await self._link.store.touch(self._log):
+                    await self._touch_metadata()
+            except BusError as error:
+                await self.events.emit("error", error)
         await self.events.emit("detached")
 
     async def close(self) -> None:
@@ -178,41 +187,57 @@ class Queue(Emitter):
     async def was_closed(self) -> None:
         """Leave a queue that somebody has closed."""
         if self._state is State.ATTACHED:
-            self._state = State.DETACHING
-            self._attached.clear()
-            await self.stop()
-            await self._end_attachment()
-            self._state = State.DETACHED
+            async with self._leaving():
+                await self.stop()
             await self.events.emit("closed")
 
-    async def _end_attachment(self) -> None:
-        if self._alive is not None:
-            self._alive.cancel()
-            await asyncio.gather(self._alive, return_exceptions=True)
-        self._link.unwatch_closing(self._log, self)
-        self._link.store.health.off_change(self._health_changed)
-        self._link.leave(self)
+    @asynccontextmanager
+    async def _leaving(self) -> AsyncIterator[None]:
+        self._state = State.DETACHING
+        self._attached.clear()
+        self._has_left.clear()
+        self._leaver = asyncio.current_task()
+        try:
+            yield
+        finally:
+            if self._alive is not None:
+                self._alive.cancel()
+                await asyncio.gather(self._alive, return_exceptions=True)
+            self._link.unwatch_closing(self._log, self)
+            self._link.store.health.off_change(self._health_changed)
+            self._link.leave(self)
+            self._state = State.DETACHED
+            self._has_left.set()
 
     async def _stay_alive(self) -> None:
         """Touch the queue before its ttl runs out, and right after its store was away: it may have forgotten all."""
         while True:
-            self._beat.clear()
             try:
                 async with asyncio.timeout(self._ttl / 3):
                     await self._beat.wait()
             except TimeoutError:
                 pass
+            self._beat.clear()
             try:
                 await self._touch()
             except StoreUnavailable:
                 continue
+            except BusError as error:
+                await self.events.emit("error", error)
+
+    async def _create(self) -> bool:
+        """Create the queue if there is none, and return whether there was one."""
+        return await self._link.store.touch(self._log, ttl_seconds=self._ttl, create=True)
 
     async def _touch(self) -> None:
         """Start the ttl of the queue anew. A queue that its store has forgotten is created again."""
         store = self._link.store
         if not await store.touch(self._log, ttl_seconds=self._ttl):
-            await store.touch(self._log, ttl_seconds=self._ttl, create=True)
-        await store.put(self._metadata_record, {TTL_FIELD: pack_json(self._ttl)}, ttl_seconds=self._ttl)
+            await self._create()
+        await self._touch_metadata()
+
+    async def _touch_metadata(self) -> None:
+        await self._link.store.put(self._metadata_record, {TTL_FIELD: pack_json(self._ttl)}, ttl_seconds=self._ttl)
 
     def _health_changed(self, online: bool) -> None:
         if online:
@@ -261,8 +286,7 @@ class Queue(Emitter):
         entry = _entry(value, kind, key, headers)
         due_ms = self._due_ms(delay, at)
         if message_id is not None:
-            once = Once(self._link.store, f"{self._log}|once:{message_id}", once_for)
-            return asyncio.ensure_future(once.run(lambda: self.push_entry(entry, due_ms)))
+            return self._push_named(entry, due_ms, message_id, once_for)
         return self.push_entry(entry, due_ms)
 
     async def push_many(self, messages: Sequence[Data]) -> list[int]:
@@ -272,6 +296,8 @@ class Queue(Emitter):
         """
         entries = [Entry(*pack(data)) for data in messages]
         if not self.is_attached:
+            for entry in entries:
+                self._writer.check(entry)
             await self._attached.wait()
         return await self._writer.append_many(self._log, entries)
 
@@ -289,54 +315,76 @@ class Queue(Emitter):
 
     def push_entry(self, entry: Entry, due_ms: int | None = None) -> Awaitable[int]:
         """Push a message as the log keeps it; for the objects that are built on queues."""
-        log = self._log
-        if due_ms is not None:
-            log = self._later_log
-            entry = structs.replace(entry, headers={**(entry.headers or {}), DUE_HEADER: str(due_ms)})
+        log, entry = self._addressed(entry, due_ms)
         if not self.is_attached:
-            return self._remember(entry, log)
-        return self._post(entry, log)
-
-    def _post(self, entry: Entry, log: str) -> Awaitable[int]:
+            return self._remember(entry, lambda: self._writer.post(log, entry))
         try:
             return self._writer.post(log, entry)
         except Overloaded:
             return self._writer.append(log, entry)
 
-    def _remember(self, entry: Entry, log: str) -> Awaitable[int]:
-        if len(self._early) == MAX_EARLY_PUSHES:
+    def _addressed(self, entry: Entry, due_ms: int | None) -> tuple[str, Entry]:
+        if due_ms is None:
+            return self._log, entry
+        self._delays.expect(due_ms)
+        headers = {**(entry.headers or {}), DUE_HEADER: str(due_ms)}
+        return self._later_log, structs.replace(entry, headers=headers)
+
+    def _push_named(self, entry: Entry, due_ms: int | None, message_id: str, once_for: float) -> Awaitable[int]:
+        record = check_name(f"{self._log}|once:{message_id}")
+        if not once_for > 0:
+            raise InvalidArgument(f"once_for must be greater than 0 seconds, but is {once_for}.")
+        log, entry = self._addressed(entry, due_ms)
+        self._writer.check(entry)
+
+        def push() -> NamedPush:
+            once = Once(self._link.store, record, once_for)
+            task = asyncio.create_task(once.run(lambda: self._writer.append(log, entry)), name=f"onebus-once {record}")
+            self._named.add(task)
+            task.add_done_callback(self._named.discard)
+            return NamedPush(task, lambda error: self._push_failed(log, error))
+
+        return push() if self.is_attached else self._remember(entry, push)
+
+    # Pushing before the queue is attached
+
+    def _remember(self, entry: Entry, push: Callable[[], Awaitable[int]]) -> EarlyPush:
+        self._writer.check(entry)
+        if len(self._early) >= MAX_EARLY_PUSHES:
             raise Overloaded(f"{MAX_EARLY_PUSHES} messages wait for queue {self.name!r} to be attached. Attach it.")
-        pushed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._early.append((entry, log, pushed))
+        early = EarlyPush(push)
+        self._early.append(early)
         self._link.on_disconnect(self._forget_early)
-        return pushed
+        return early
+
+    async def _push_early(self) -> None:
+        while self._early:
+            await self._writer.room()
+            early = self._early.popleft()
+            if not early.is_given_up:
+                early.push()
 
     def _forget_early(self) -> None:
-        early, self._early = self._early, []
-        for _, _, pushed in early:
-            if not pushed.done():
-                pushed.set_exception(NotAttached(f"The bus was disconnected, and queue {self.name!r} never attached."))
+        error = NotAttached(f"The bus was disconnected, and queue {self.name!r} never attached.")
+        while self._early:
+            early = self._early.popleft()
+            if not early.is_given_up and not early.fail(error):
+                self._push_failed(self._log, error)
 
-    def _push_early(self) -> None:
-        early, self._early = self._early, []
-        for entry, log, pushed in early:
-            if not pushed.cancelled():
-                self._link.run(self._pass_on(self._post(entry, log), pushed), self.events, f"onebus-early {log}")
-
-    async def _pass_on(self, receipt: Awaitable[int], pushed: asyncio.Future[int]) -> None:
-        try:
-            message_id = await receipt
-        except BusError as error:
-            if not pushed.done():
-                pushed.set_exception(error)
-        else:
-            if not pushed.done():
-                pushed.set_result(message_id)
+    # Storing
 
     async def _append(self, log: str, blob: bytes) -> int:
-        capacity = self.max_size if log == self._log else None
-        first_id = await self._link.store.append(log, blob, capacity=capacity)
+        is_delayed = log == self._later_log
+        first_id = await self._link.store.append(log, blob, capacity=None if is_delayed else self.max_size)
         self._pushed += count_of(blob)
+        try:
+            if is_delayed:
+                await self._delays.keep(is_new=first_id == 1)
+            elif first_id == 1:
+                # The first message may have created the queue anew, after somebody closed it: for ever.
+                await self._link.store.touch(log, ttl_seconds=self._ttl)
+        except StoreUnavailable as error:
+            self._link.log.debug("the time to live of %s could not be set: %s", log, error)
         return first_id
 
     def _push_failed(self, log: str, error: Exception) -> None:
@@ -515,7 +563,8 @@ class Queue(Emitter):
         if TTL_FIELD in values:
             raise InvalidArgument(f"{TTL_FIELD!r} is what the queue notes by itself; choose another key.")
         fields = {name: pack_json(value) for name, value in values.items()}
-        await self._link.store.put(self._metadata_record, fields, ttl_seconds=self._ttl)
+        ttl = self._ttl if self.is_attached else await self.ttl() or self._own_ttl
+        await self._link.store.put(self._metadata_record, fields, ttl_seconds=ttl)
 
 
 def _entry(value: bytes, kind: Kind, key: str | bytes | None, headers: Mapping[str, str] | None) -> Entry:
@@ -526,6 +575,6 @@ def _entry(value: bytes, kind: Kind, key: str | bytes | None, headers: Mapping[s
 
 
 def _checked_ttl(ttl: float) -> float:
-    if not ttl > 0:
-        raise InvalidArgument(f"ttl must be greater than 0 seconds, but is {ttl}.")
+    if not 0 < ttl < inf:
+        raise InvalidArgument(f"ttl must be greater than 0 seconds and come to an end, but is {ttl}.")
     return ttl
