@@ -39,7 +39,7 @@ async def test_a_handler_for_once_is_called_once() -> None:
 
 async def test_handlers_are_taken_off_one_by_one_or_all_at_once() -> None:
     events, heard = Events(), list[int]()
-    first = events.on("news", lambda value: heard.append(value))
+    first = events.on("news", lambda value: heard.append(-value))
     waiting = events.once("news", lambda value: heard.append(10 * value))
     events.on("news", lambda value: heard.append(100 * value))
 

@@ -122,7 +122,7 @@ async def test_a_detach_that_is_cancelled_leaves_a_queue_that_can_be_attached_ag
 async def test_every_bus_detach_waits_for_a_detach_that_has_begun(
     local_bus: Bus, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors = []
+    errors: list[Exception] = []
     async with Bus(local_bus.url) as bus:
         queue = bus.queue(name)
         queue.on("error", errors.append)

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from onebus import Bus
-from onebus.errors import InvalidArgument, NotSerializable, Overloaded, PayloadTooLarge, StoreFull, StoreUnavailable
+from onebus.errors import (
+    InvalidArgument,
+    NotAttached,
+    NotSerializable,
+    Overloaded,
+    PayloadTooLarge,
+    StoreFull,
+    StoreUnavailable,
+)
 from onebus.log.batch import Kind
 from onebus.objects.queue import MAX_EARLY_PUSHES
 from tests.clock import FakeClock
@@ -89,6 +97,22 @@ async def test_an_early_push_that_was_given_up_is_not_stored(local_bus: Bus, nam
 
     assert await take_data(queue, 1) == ["kept"]
     assert await queue.count() == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"message_id": "n"}])
+async def test_early_pushes_fail_when_the_bus_disconnects(name: str, options: dict[str, Any]) -> None:
+    async with Bus("memory://") as bus:
+        queue = bus.queue(name)
+        errors = errors_of(queue)
+        unheard = queue.push("a", **options)
+        heard = asyncio.ensure_future(queue.push("b", **options))
+        await asyncio.sleep(0)
+
+    with pytest.raises(NotAttached):
+        await heard
+    assert [type(error) for error in errors] == [NotAttached]
+    with pytest.raises(NotAttached):
+        await unheard
 
 
 async def test_too_many_early_pushes_are_refused(local_bus: Bus, name: str) -> None:
@@ -215,14 +239,16 @@ async def test_options_that_make_no_sense_are_refused_at_once(
 async def test_a_message_over_the_limit_is_refused_at_once(name: str) -> None:
     async with Bus("memory://", max_message_bytes=100) as bus, bus.queue(name) as queue:
         await queue.push("x" * 100)
-        for push in (
-            lambda: queue.push("x" * 101),
-            lambda: queue.push("x" * 50, key="k" * 51),
-            lambda: queue.push("", headers={"h": "x" * 100}),
-            lambda: queue.push("x" * 101, delay=1),
-        ):
+        large: list[tuple[str, dict[str, Any]]] = [
+            ("x" * 101, {}),
+            ("x" * 50, {"key": "k" * 51}),
+            ("", {"headers": {"h": "x" * 100}}),
+            ("x" * 101, {"delay": 1}),
+            ("x" * 101, {"message_id": "n"}),
+        ]
+        for text, options in large:
             with pytest.raises(PayloadTooLarge, match="max_message_bytes"):
-                push()
+                queue.push(text, **options)
 
         assert await queue.count() == 1
 

@@ -11,6 +11,7 @@ the rest to its peers, a fast one takes thousands.
 
 import asyncio
 import time
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from onebus.log.claims import Lease
 from onebus.log.stored import StoredBatch
 from onebus.message import Message
 from onebus.objects.holding import Holding
-from onebus.stores.base import Claim, Slice, Store
+from onebus.stores.base import Claim, Lost, Slice, Store
 from onebus.stores.following import RETRY_SECONDS, SAFETY_POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Consumer:
         self.options = options
         self.handed = 0
         """How many messages were handed over."""
+        self.has_begun = False
+        """Whether there is something to consume from; set by the host."""
         self.stopping = asyncio.Event()
         self._host = host
         self._owner = owner
@@ -129,10 +132,18 @@ class Consumer:
         self._returning: asyncio.Task[None] | None = None
         self._lease_seconds = LEASE_SECONDS if options.lease is None else options.lease * 1.5
         self._settling = asyncio.Lock()
+        self._loop: weakref.ref[AsyncGenerator[Message]] | None = None
 
     def messages(self) -> AsyncGenerator[Message]:
         """Hand over messages as they come, until stopped."""
-        return self._claimed() if self.options.remove else self._replayed()
+        messages = self._claimed() if self.options.remove else self._replayed()
+        self._loop = weakref.ref(messages, self._left)
+        return messages
+
+    def _left(self, _: object) -> None:
+        # The event loop closes a generator whose loop was left by break, but later: it may not hinder the next one.
+        self._stopping = True
+        self.stopping.set()
 
     async def stop(self) -> None:
         """Hand over nothing more, and give back what was not handed over. May be called from a handler."""
@@ -223,6 +234,9 @@ class Consumer:
                 settle=done,
             )
             del self._done[: len(done)]
+            for lease in claim.leases:
+                if lease.attempts > 1:
+                    self._lose([(lease.first, lease.last)])
             holdings = [Holding(lease, self) for lease in claim.leases]
             self._holdings += holdings
             if claim.count < limit and sum(len(batch.blob) for batch in claim.batches) < LARGE_BYTES:
@@ -234,7 +248,7 @@ class Consumer:
         try:
             decoded = [(batch, decode(batch.blob)) for batch in claim.batches]
         except CorruptBatch as error:
-            await self._put_aside(holdings, error)
+            await self._put_aside(holdings, error, CORRUPT_PAUSE_SECONDS)
             return []
         received = [(holding, _messages(holding, decoded, self.options.needs_ack)) for holding in holdings]
         if self.options.last or self.options.max_attempts is not None:
@@ -247,19 +261,31 @@ class Consumer:
             if message.id <= self.options.last:
                 holding.ack(message.id)
         messages = [message for message in messages if message.id > self.options.last]
-        most = self.options.max_attempts
-        if most is None or holding.lease.attempts <= most:
+        delivered = holding.lease.attempts - 1
+        if self.options.max_attempts is None or delivered < self.options.max_attempts:
             return messages
-        await self._host.bury(messages, f"delivered {most} times and never acknowledged")
+        for message in messages:
+            message.attempts = delivered
+        try:
+            await self._host.bury(messages, f"delivered {delivered} times and never acknowledged")
+        except BusError as error:
+            await self._put_aside([holding], error, SAFETY_POLL_SECONDS)
+            return []
         for message in messages:
             holding.ack(message.id)
         return []
 
-    async def _put_aside(self, holdings: list[Holding], error: CorruptBatch) -> None:
-        for holding in holdings:
-            error.add_note(f"in {self.log!r}, among the messages {holding.lease.first} to {holding.lease.last}")
-            await self._host.store.release(self.log, holding.take_rest(), delay_seconds=CORRUPT_PAUSE_SECONDS)
+    async def _put_aside(self, holdings: list[Holding], error: BusError, seconds: float) -> None:
+        """Give back what cannot be dealt with now, for some time, and report why."""
+        leases = [lease for holding in holdings for lease in holding.take_rest()]
+        ranges = ", ".join(f"{lease.first} to {lease.last}" for lease in leases)
+        error.add_note(f"in {self.log!r}, among the messages {ranges}")
         await self._host.report(error)
+        try:
+            await self._host.store.release(self.log, leases, delay_seconds=seconds, attempted=False)
+        except BusError:
+            # They come back when their lease ends.
+            return
 
     def _adapt(self, seconds_each: float) -> None:
         """Fetch as much at once as the consumer handles in a moment, if it goes on at this pace."""
@@ -353,6 +379,8 @@ class Consumer:
         with_handed = self.options.lease is None
         while True:
             await asyncio.sleep(self._lease_seconds / 3)
+            # A message may take its time: those before it must not be delivered again meanwhile.
+            await self._settle()
             held = [lease for holding in self._holdings for lease in holding.leases(with_handed=with_handed)]
             if not held:
                 continue
@@ -366,11 +394,14 @@ class Consumer:
                 await self._host.report(error)
 
     async def _lost(self, error: LeaseLost) -> None:
-        for first, last in error.lost:
-            for holding in self._holdings:
-                holding.lose(first, last)
+        self._lose(error.lost)
         if self.options.needs_ack and self._returning is None:
             await self._host.report(error)
+
+    def _lose(self, lost: Lost) -> None:
+        for first, last in lost:
+            for holding in self._holdings:
+                holding.lose(first, last)
 
     async def _give_back(self) -> None:
         """Settle what is done and give back the rest, once, even if the caller is cancelled meanwhile."""
@@ -396,6 +427,8 @@ class Consumer:
             await self._host.report(error)
 
     async def _release(self, leases: list[Lease], *, attempted: bool) -> None:
+        if not leases:
+            return
         # What is lost is with somebody else by now, or its queue was closed.
         with suppress(LeaseLost):
             await self._host.store.release(self.log, leases, attempted=attempted)

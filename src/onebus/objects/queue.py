@@ -482,6 +482,8 @@ class Queue(Emitter):
         return self._link.store
 
     async def begin(self, consumer: Consumer) -> None:
+        if self._consumer is not None and self._consumer.stopping.is_set():
+            await self._consumer.stop()
         if self._consumer is not None:
             raise self._consuming_already()
         self._consumer = consumer
@@ -492,7 +494,10 @@ class Queue(Emitter):
             finally:
                 for task in waiting:
                     task.cancel()
-        if consumer.options.remove and not consumer.stopping.is_set():
+        if consumer.stopping.is_set():
+            return
+        consumer.has_begun = True
+        if consumer.options.remove:
             self._delays.start()
         await self.events.emit("consuming", True)
 
@@ -500,8 +505,9 @@ class Queue(Emitter):
         if self._consumer is consumer:
             self._consumed += consumer.handed
             self._consumer = None
-            await self._delays.stop()
-            await self.events.emit("consuming", False)
+            if consumer.has_begun:
+                await self._delays.stop()
+                await self.events.emit("consuming", False)
 
     async def report(self, error: Exception) -> None:
         await self.events.emit("error", error)
