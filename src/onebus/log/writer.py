@@ -462,6 +462,7 @@ class LogWriter:
         if error.room == 0:
             self._failed(log, batch, error)
             return
+        _beyond_the_writer(error)
         full = LogFull(error.log, 0)
         batch.cut(error.room, self._clock(), compress=self._compress)
         batch.overflowed(full, self._unheard_of(log, full))

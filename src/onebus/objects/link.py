@@ -138,7 +138,12 @@ class Link:
 
     def tell(self, events: Events, event: str, *values: object) -> None:
         """Emit an event from where nobody can wait for its handlers; the bus does before it disconnects."""
-        task = asyncio.create_task(events.emit(event, *values), name=f"onebus-{event}")
+        try:
+            task = asyncio.get_running_loop().create_task(events.emit(event, *values), name=f"onebus-{event}")
+        except RuntimeError:
+            # Whatever is told when an object is deleted may come from any thread, or after the end of the loop.
+            self.log.error("%s", values)  # noqa: TRY400
+            return
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
