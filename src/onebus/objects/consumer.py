@@ -35,12 +35,15 @@ WORK_AHEAD_SECONDS: Final = 0.2
 """How much work a consumer fetches ahead, judging by the pace of the first messages of its last fetch."""
 MESSAGES_SAMPLED: Final = 64
 MAX_PREFETCH: Final = 100_000
-MAX_PREFETCH_BYTES: Final = 1024 * 1024
-"""A fast consumer is held back by this one. It lets a fetch end between two batches, so that none is fetched twice."""
+SMALL_BYTES: Final = 64 * 1024
+MAX_PREFETCH_BYTES: Final = 1024 * 1024 + 2 * SMALL_BYTES
+"""A fast consumer is held back by this one. It lets a fetch end between two batches, so that none is fetched twice.
+
+There is always room for a small fetch and one more batch: only a larger one may have left messages behind for their
+size, and not because there are none.
+"""
 IDLE_SECONDS: Final = 0.05
 """How long a consumer with nothing to do waits before it settles what is done."""
-LARGE_BYTES: Final = 1024 * 1024
-"""A claim of so many bytes may have left messages behind for their size, not because there are none."""
 CORRUPT_PAUSE_SECONDS: Final = 60.0
 MESSAGES_PER_TURN: Final = 500
 """After so many messages without a pause the event loop gets its turn."""
@@ -239,7 +242,7 @@ class Consumer:
                     self._lose([(lease.first, lease.last)])
             holdings = [Holding(lease, self) for lease in claim.leases]
             self._holdings += holdings
-            if claim.count < limit and sum(len(batch.blob) for batch in claim.batches) < LARGE_BYTES:
+            if claim.count < limit and sum(len(batch.blob) for batch in claim.batches) < SMALL_BYTES:
                 self._rest(SAFETY_POLL_SECONDS if claim.retry_after_seconds is None else claim.retry_after_seconds)
             return claim, holdings
 
