@@ -4,8 +4,10 @@ Each prints one line per thing that happened, so that the test knows what was ac
 """
 
 import asyncio
+import signal
 import sys
 
+from onebus import Bus
 from onebus.errors import StoreUnavailable
 from onebus.stores import create_store
 from onebus.stores.base import StoreOptions
@@ -74,9 +76,39 @@ async def open_and_close(url: str, log: str) -> None:
         say("appended", await store.append(log, batch_of("hello")))
 
 
+async def consume_and_hang(url: str, name: str) -> None:
+    """Take five messages with a lease of one second, acknowledge three, and hang."""
+    async with Bus(url) as bus, bus.queue(name) as queue:
+        async for message in queue.consume(lease=1, prefetch=5):
+            if message.id <= 3:
+                await queue.ack(message.id)
+            if message.id == 5:
+                say("hanging")
+                # Nothing in this process goes on, not even a heartbeat.
+                signal.pause()
+
+
+async def push_delayed(url: str, name: str) -> None:
+    """Push three messages that are due soon, and hang."""
+    async with Bus(url) as bus, bus.queue(name) as queue:
+        await queue.push("soon", delay=0.6)
+        await queue.push("sooner", delay=0.4)
+        await queue.push("soonest", delay=0.2)
+        say("pushed")
+        await asyncio.Event().wait()
+
+
 PROGRAMS = {
     program.__name__: program
-    for program in (append_for_ever, hold_a_lease, consume_for_ever, follow_for_ever, open_and_close)
+    for program in (
+        append_for_ever,
+        hold_a_lease,
+        consume_for_ever,
+        follow_for_ever,
+        open_and_close,
+        consume_and_hang,
+        push_delayed,
+    )
 }
 
 if __name__ == "__main__":

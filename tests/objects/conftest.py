@@ -12,6 +12,13 @@ from tests.clock import FakeClock
 
 KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded")
 
+on_few_stores = pytest.mark.parametrize(
+    "backing",
+    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in ("memory", "sqlite", "redis")],
+    indirect=True,
+)
+"""For what no store does in its own way: one in this thread, one in another thread, one on another machine."""
+
 Connect = Callable[..., Awaitable[Bus]]
 
 

@@ -6,6 +6,7 @@ the rest of its delay, so that the store itself keeps the time; one that is due 
 
 import asyncio
 from collections import defaultdict
+from operator import itemgetter
 from typing import Final
 
 from onebus.errors import BusError, LeaseLost, StoreUnavailable
@@ -96,19 +97,20 @@ class Delays:
                 return SAFETY_POLL_SECONDS if claim.retry_after_seconds is None else claim.retry_after_seconds
             now_ms = self._link.clock()
             waiting: defaultdict[float, list[Lease]] = defaultdict(list)
-            due: list[Entry] = []
+            due: list[tuple[int, Entry]] = []
             done: list[Lease] = []
             for lease, entry in _claimed(claim):
-                rest_ms = _due_ms(entry) - now_ms
-                if rest_ms > 0:
-                    waiting[min(rest_ms / 1000, LONGEST_REST_SECONDS)].append(lease)
+                due_ms = _due_ms(entry)
+                if due_ms > now_ms:
+                    waiting[min((due_ms - now_ms) / 1000, LONGEST_REST_SECONDS)].append(lease)
                 else:
-                    due.append(_as_pushed(entry))
+                    due.append((due_ms, _as_pushed(entry)))
                     done.append(lease)
             for seconds, leases in waiting.items():
                 await store.release(self._log, leases, delay_seconds=seconds, attempted=False)
             if due:
-                await store.append(self._queue_log, encode(due, now_ms=now_ms))
+                due.sort(key=itemgetter(0))
+                await store.append(self._queue_log, encode([entry for _, entry in due], now_ms=now_ms))
                 await store.settle(self._log, done)
 
 
