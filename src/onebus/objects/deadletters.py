@@ -7,6 +7,7 @@ from typing import Any, Final
 from onebus.log.batch import Entry, Kind, decode, encode
 from onebus.message import Message
 from onebus.objects.link import Link
+from onebus.objects.unfinished import Unfinished
 from onebus.payload import unpack
 
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
@@ -57,14 +58,15 @@ class DeadLetters:
     async def list(self, limit: int = 100) -> list[DeadLetter]:
         """Return the oldest dead letters; they stay."""
         found: list[DeadLetter] = []
-        after = 0
+        there = await Unfinished.of(self._link.store, self._log)
+        after = there.position(0)
         while len(found) < limit:
             piece = await self._link.store.read(self._log, after=after, limit=limit)
             if not piece.batches:
                 break
             for stored in piece.batches:
                 entries = enumerate(decode(stored.blob).entries(), stored.first_id)
-                found += [_read(id_, entry) for id_, entry in entries if id_ > after]
+                found += [_read(id_, entry) for id_, entry in entries if id_ > after and id_ in there]
                 after = stored.last_id
         return found[:limit]
 

@@ -48,7 +48,7 @@ class Delays:
         async with self._link.store.watch(self._log) as watch:
             while True:
                 try:
-                    pause = await self._move()
+                    pause = await self.move()
                 except StoreUnavailable:
                     pause = RETRY_SECONDS
                 except LeaseLost:
@@ -56,7 +56,7 @@ class Delays:
                     continue
                 await watch.wait(min(pause, SAFETY_POLL_SECONDS))
 
-    async def _move(self) -> float:
+    async def move(self) -> float:
         """Move what is due, send the rest back to wait, and return how long there is nothing to do."""
         store = self._link.store
         while True:

@@ -9,7 +9,7 @@ queue:NAME|once:ID      pushes that must happen once (records)
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from enum import Enum
 from typing import Any, Final, Self
 
@@ -20,6 +20,7 @@ from onebus.errors import (
     AlreadyConsuming,
     BusError,
     InvalidArgument,
+    LeaseLost,
     NotAttached,
     Overloaded,
     StoreUnavailable,
@@ -28,12 +29,13 @@ from onebus.events import Emitter
 from onebus.log.batch import Entry, Kind, count_of
 from onebus.log.writer import LogWriter
 from onebus.message import Message
-from onebus.objects.consumer import ConsumeOptions, Consumer
+from onebus.objects.consumer import ConsumeOptions, Consumer, unread
 from onebus.objects.deadletters import DeadLetters
 from onebus.objects.delays import DUE_HEADER, Delays
 from onebus.objects.link import Link
 from onebus.objects.once import Once
 from onebus.objects.places import place_of_object
+from onebus.objects.unfinished import Unfinished
 from onebus.payload import Data, pack, pack_json, unpack
 from onebus.stores.base import Store
 
@@ -355,6 +357,7 @@ class Queue(Emitter):
         lease: float | None = None,
         max_attempts: int | None = None,
         prefetch: int | None = None,
+        wait: bool = True,
     ) -> AsyncGenerator[Message]:
         """Iterate over messages as they come, until `stop` is called or the loop is left.
 
@@ -364,10 +367,12 @@ class Queue(Emitter):
         life. With ``lease=seconds`` each message has to be acknowledged within that time. ``max_attempts`` deliveries
         without an acknowledgement put a message into the dead-letter queue. Several consumers of any mode share the
         messages between them: each is with one of them at a time, and `ack` concerns those of this object only.
-        With ``remove=False`` nothing is taken away: all messages are read, from the one at ``index`` on.
+        With ``remove=False`` nothing is taken away: all messages are read, from the one at ``index`` on, which counts
+        from the end if it is negative.
 
-        ``max`` ends the loop after so many messages. ``prefetch`` sets how many are fetched at once, which otherwise
-        adapts to the pace of the loop. Nothing that was fetched and not handed over is lost when the loop ends.
+        ``max`` ends the loop after so many messages, ``wait=False`` when no message is waiting. ``prefetch`` sets how
+        many are fetched at once, which otherwise adapts to the pace of the loop. Nothing that was fetched and not
+        handed over is lost when the loop ends.
         A queue that is not attached yet is waited for.
 
         Raises:
@@ -382,6 +387,7 @@ class Queue(Emitter):
             lease=lease,
             max_attempts=max_attempts,
             prefetch=prefetch,
+            wait=wait,
         )
         return Consumer(self, self._log, options, owner=self._link.client).messages()
 
@@ -409,6 +415,14 @@ class Queue(Emitter):
         """
         if self._consumer is not None and self._consumer.options.needs_ack:
             await self._consumer.ack_until(message_id)
+
+    def put_back(self, message: Message) -> None:
+        """Let the message that the loop over `consume` was handed last count as not handed over.
+
+        It goes back when the loop is left now, in every mode, and this delivery is not counted as an attempt.
+        """
+        if self._consumer is not None:
+            self._consumer.put_back(message.id)
 
     @property
     def is_consuming(self) -> bool:
@@ -445,6 +459,10 @@ class Queue(Emitter):
                 for task in waiting:
                     task.cancel()
         if consumer.options.remove and not consumer.stopping.is_set():
+            if not consumer.options.wait:
+                # Another consumer may be faster with some of them.
+                with suppress(LeaseLost):
+                    await self._delays.move()
             self._delays.start()
         await self.events.emit("consuming", True)
 
@@ -482,6 +500,20 @@ class Queue(Emitter):
         """Return how many messages wait to be consumed."""
         stat = await self._link.store.stat(self._log)
         return stat.claimable if stat is not None else 0
+
+    async def peek(self, limit: int = 10) -> list[Message]:
+        """Return the messages that would be consumed next; they stay where they are."""
+        store = self._link.store
+        waiting = await Unfinished.of(store, self._log, claimable_only=True)
+        found: list[Message] = []
+        after = waiting.position(0)
+        while len(found) < limit and after < waiting.last_id:
+            messages = list(unread(await store.read(self._log, after=after, limit=limit), after))
+            if not messages:
+                break
+            found += [message for message in messages if message.id in waiting]
+            after = messages[-1].id
+        return found[:limit]
 
     async def ttl(self) -> float | None:
         """Return for how many seconds the queue lives without anybody attached, or None if it does not exist."""
