@@ -12,6 +12,7 @@ from onebus.objects.link import Clock, Link
 from onebus.objects.persistable import Persisted
 from onebus.objects.pubsub import PubSub
 from onebus.objects.queue import DEFAULT_TTL_SECONDS, Queue
+from onebus.objects.queues import QueueState, queue_states
 from onebus.objects.service import Service
 from onebus.stores import Store, StoreOptions, create_store
 
@@ -148,6 +149,13 @@ class Bus(Emitter):
         that holds so many unfinished messages fails with `LogFull`.
         """
         return Queue(self.link, name, ttl=ttl, max_size=max_size)
+
+    async def queues(self, prefix: str = "") -> list[QueueState]:
+        """Return the state of every queue whose name starts with `prefix`, by name.
+
+        A queue that has ended is among them as long as dead letters or delayed messages of it are kept.
+        """
+        return await queue_states(self.link.store, prefix)
 
     def channel(self, name: str, local: str = "local", remote: str = "remote") -> Channel:
         """Return one end of the channel `name` between two peers; connect it to use it."""

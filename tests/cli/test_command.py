@@ -1,11 +1,13 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from onebus import __version__
 from onebus.cli.output import redacted
-from tests.cli.command import onebus
+from tests.cli.command import onebus, shell
 
 
 def test_it_tells_its_version() -> None:
@@ -43,3 +45,25 @@ def test_it_starts_without_loading_stores_and_servers() -> None:
 )
 def test_passwords_in_urls_are_blotted_out(text: str, shown: str) -> None:
     assert redacted(text) == shown
+
+
+def test_the_first_example_of_the_documentation_does_what_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    script, shown = re.findall(r"```(?:sh|text)\n(.*?)```", page, re.DOTALL)[:2]
+
+    done = shell(f"cd {tmp_path}\n{script}")
+
+    said = [line.partition("  # ")[2] for line in script.splitlines() if "  # " in line]
+    assert (done.returncode, done.stderr.splitlines()) == (0, said[:1])
+    assert done.stdout.splitlines() == [*said[1:], *shown.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["push", "consume", "tail", "peek", "count", "queues", "dead", "redrive", "publish-signal", "listen"],
+)
+def test_help_has_an_example_and_tells_where_the_store_is(command: str) -> None:
+    shown = onebus(command, "--help").stdout
+
+    assert "Example: " in shown
+    assert "ONEBUS_STORE" in shown

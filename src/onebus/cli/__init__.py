@@ -2,7 +2,7 @@
 
 import typer
 
-from onebus.cli import doctor, serve
+from onebus.cli import consume, dead, doctor, look, push, serve, signals
 from onebus.cli.output import print_error
 from onebus.errors import BusError
 
@@ -17,6 +17,16 @@ app = typer.Typer(
 )
 app.command()(doctor.doctor)
 app.command()(serve.serve)
+app.command()(push.push)
+app.command()(consume.consume)
+app.command()(look.tail)
+app.command()(look.peek)
+app.command()(look.count)
+app.command()(look.queues)
+app.command()(dead.dead)
+app.command()(dead.redrive)
+app.command()(signals.publish_signal)
+app.command()(signals.listen)
 
 
 def _show_version(wanted: bool) -> None:

@@ -20,6 +20,7 @@ def one_line(error: BusError) -> str:
     return redacted(" ".join(str(error).split()))
 
 
-def print_error(error: BusError) -> None:
-    """Print an error to stderr as ``error[code]: text``, in red on a terminal."""
-    typer.secho(f"error[{error.code}]: {one_line(error)}", fg="red", err=True)
+def print_error(error: BusError, place: str = "") -> None:
+    """Print an error to stderr as ``error[code]: text``, maybe with the place it concerns; in red on a terminal."""
+    text = f"{place}: {one_line(error)}" if place else one_line(error)
+    typer.secho(f"error[{error.code}]: {text}", fg="red", err=True)

@@ -23,6 +23,7 @@ from onebus.log.claims import Lease
 from onebus.log.stored import StoredBatch
 from onebus.message import Message
 from onebus.objects.holding import Holding
+from onebus.objects.unfinished import Unfinished
 from onebus.stores.base import Claim, Lost, Slice, Store
 from onebus.stores.following import RETRY_SECONDS, SAFETY_POLL_SECONDS
 
@@ -80,12 +81,13 @@ class ConsumeOptions:
     lease: float | None = None
     max_attempts: int | None = None
     prefetch: int | None = None
+    wait: bool = True
 
     def __post_init__(self) -> None:
         if not self.remove and (self.reliable or self.lease is not None):
             raise InvalidArgument("remove=False leaves the messages where they are: there is nothing to acknowledge.")
-        if self.index < 0 or (self.index and self.remove):
-            raise InvalidArgument("index counts from 0, and is only for remove=False.")
+        if self.index and self.remove:
+            raise InvalidArgument("index is only for remove=False.")
         if self.last and not self.reliable:
             raise InvalidArgument("last is only for reliable=True.")
         if self.lease is not None and not self.lease > 0:
@@ -199,7 +201,7 @@ class Consumer:
     async def _fetch(self) -> "_Fetched":
         """Claim messages and settle those that are done; wait until there are some."""
         while not self._stopping:
-            if self._is_drained and not await self._woken():
+            if self._is_drained and self.options.wait and not await self._woken():
                 continue
             try:
                 claim, holdings = await self._claim()
@@ -213,6 +215,8 @@ class Consumer:
                     await self._lost(LeaseLost(self.log, claim.lost))
                 if claim.leases:
                     return claim, holdings
+                if not self.options.wait:
+                    self._stopping = True
         return Claim((), ()), []
 
     async def _claim(self) -> "_Fetched":
@@ -349,6 +353,13 @@ class Consumer:
         await self._host.bury([message], reason)
         await self._host.store.settle(self.log, [lease])
 
+    def put_back(self, message_id: int) -> None:
+        """Let a message that was just handed over, and those after it, count as not handed over."""
+        for holding in self._holdings:
+            if holding.lease.first <= message_id <= holding.handed:
+                self.handed -= holding.handed - message_id + 1
+                holding.handed = message_id - 1
+
     # Settling and giving back
 
     def _collect_acked(self) -> None:
@@ -440,7 +451,9 @@ class Consumer:
 
     async def _replayed(self) -> AsyncGenerator[Message]:
         async with self._running():
-            after, to_skip, epoch = 0, self.options.index, ""
+            there = await Unfinished.of(self._host.store, self.log)
+            after, epoch = there.position(self.options.index), ""
+            to_skip = max(self.options.index - there.count, 0)
             while not self._stopping:
                 try:
                     found = await self._host.store.read(self.log, after=after)
@@ -450,11 +463,13 @@ class Consumer:
                     continue
                 if epoch and found.epoch != epoch:
                     # Another queue of the same name: its messages count from 1 again.
-                    after, epoch = 0, found.epoch
+                    after, epoch, there = 0, found.epoch, Unfinished()
                     continue
                 epoch = found.epoch
-                for message in _unread(found, after):
+                for message in unread(found, after):
                     after = message.id
+                    if after <= there.last_id and after not in there:
+                        continue
                     if to_skip:
                         to_skip -= 1
                         continue
@@ -465,6 +480,8 @@ class Consumer:
                     if self.handed == self.options.limit:
                         return
                 if not found.batches:
+                    if not self.options.wait:
+                        return
                     self._rest(SAFETY_POLL_SECONDS)
                     await self._woken()
 
@@ -505,7 +522,7 @@ def _messages(holding: Holding, decoded: Sequence[tuple[StoredBatch, Batch]], ne
     return found
 
 
-def _unread(found: Slice, after: int) -> Iterator[Message]:
+def unread(found: Slice, after: int) -> Iterator[Message]:
     """Return the messages of a slice that follow an id."""
     for stored in found.batches:
         batch = decode(stored.blob)

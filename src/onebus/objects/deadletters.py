@@ -7,6 +7,7 @@ from typing import Any, Final
 from onebus.log.batch import Entry, Kind, decode, encode
 from onebus.message import Message
 from onebus.objects.link import Link
+from onebus.objects.unfinished import Unfinished
 from onebus.payload import unpack
 
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
@@ -58,23 +59,17 @@ class DeadLetters:
     async def list(self, limit: int = 100) -> list[DeadLetter]:
         """Return the oldest dead letters; they stay."""
         found: list[DeadLetter] = []
-        after = await self._redriven()
+        there = await Unfinished.of(self._link.store, self._log)
+        after = there.position(0)
         while len(found) < limit:
             piece = await self._link.store.read(self._log, after=after, limit=limit)
             if not piece.batches:
                 break
             for stored in piece.batches:
                 entries = enumerate(decode(stored.blob).entries(), stored.first_id)
-                found += [_read(id_, entry) for id_, entry in entries if id_ > after]
+                found += [_read(id_, entry) for id_, entry in entries if id_ > after and id_ in there]
                 after = stored.last_id
         return found[:limit]
-
-    async def _redriven(self) -> int:
-        """Return the id up to which all are known to be pushed again: some may still share a batch with others."""
-        stat = await self._link.store.stat(self._log)
-        if stat is None or stat.claimable + stat.held > stat.last_id - stat.head + 1:
-            return 0
-        return stat.head - 1
 
     async def redrive(self, limit: int | None = None) -> int:
         """Push dead letters to their queue again, oldest first, and return how many.

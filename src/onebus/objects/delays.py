@@ -73,7 +73,7 @@ class Delays:
     async def _move_for_ever(self) -> None:
         async with self._link.store.watch(self._log) as watch:
             while True:
-                self._step = asyncio.create_task(self._move(), name=f"onebus-move {self._log}")
+                self._step = asyncio.create_task(self.move(), name=f"onebus-move {self._log}")
                 try:
                     pause = await asyncio.shield(self._step)
                 except StoreUnavailable:
@@ -86,7 +86,7 @@ class Delays:
                     pause = SAFETY_POLL_SECONDS
                 await watch.wait(min(pause, SAFETY_POLL_SECONDS))
 
-    async def _move(self) -> float:
+    async def move(self) -> float:
         """Move what is due, send the rest back to wait, and return how long there is nothing to do."""
         store = self._link.store
         while True:

@@ -10,7 +10,7 @@ queue:NAME|once:ID      pushes that must happen once (records)
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from enum import Enum
 from math import inf
 from typing import Any, Final, Self
@@ -22,6 +22,7 @@ from onebus.errors import (
     AlreadyConsuming,
     BusError,
     InvalidArgument,
+    LeaseLost,
     NotAttached,
     Overloaded,
     StoreUnavailable,
@@ -31,13 +32,14 @@ from onebus.log.batch import Entry, Kind, count_of
 from onebus.log.names import check_name
 from onebus.log.writer import LogWriter
 from onebus.message import Message
-from onebus.objects.consumer import ConsumeOptions, Consumer
+from onebus.objects.consumer import ConsumeOptions, Consumer, unread
 from onebus.objects.deadletters import DeadLetters
 from onebus.objects.delays import DUE_HEADER, Delays
 from onebus.objects.early import EarlyPush, NamedPush
 from onebus.objects.link import Link
 from onebus.objects.once import Once
 from onebus.objects.places import place_of_object
+from onebus.objects.unfinished import Unfinished
 from onebus.payload import Data, pack, pack_json, unpack
 from onebus.stores.base import Store
 
@@ -403,6 +405,7 @@ class Queue(Emitter):
         lease: float | None = None,
         max_attempts: int | None = None,
         prefetch: int | None = None,
+        wait: bool = True,
     ) -> AsyncGenerator[Message]:
         """Iterate over messages as they come, until `stop` is called or the loop is left.
 
@@ -412,10 +415,12 @@ class Queue(Emitter):
         life. With ``lease=seconds`` each message has to be acknowledged within that time. ``max_attempts`` deliveries
         without an acknowledgement put a message into the dead-letter queue. Several consumers of any mode share the
         messages between them: each is with one of them at a time, and `ack` concerns those of this object only.
-        With ``remove=False`` nothing is taken away: all messages are read, from the one at ``index`` on.
+        With ``remove=False`` nothing is taken away: all messages are read, from the one at ``index`` on, which counts
+        from the end if it is negative.
 
-        ``max`` ends the loop after so many messages. ``prefetch`` sets how many are fetched at once, which otherwise
-        adapts to the pace of the loop. Nothing that was fetched and not handed over is lost when the loop ends.
+        ``max`` ends the loop after so many messages, ``wait=False`` when no message is waiting. ``prefetch`` sets how
+        many are fetched at once, which otherwise adapts to the pace of the loop. Nothing that was fetched and not
+        handed over is lost when the loop ends.
         A queue that is not attached yet is waited for.
 
         Raises:
@@ -430,6 +435,7 @@ class Queue(Emitter):
             lease=lease,
             max_attempts=max_attempts,
             prefetch=prefetch,
+            wait=wait,
         )
         return Consumer(self, self._log, options, owner=self._link.client).messages()
 
@@ -457,6 +463,14 @@ class Queue(Emitter):
         """
         if self._consumer is not None and self._consumer.options.needs_ack:
             await self._consumer.ack_until(message_id)
+
+    def put_back(self, message: Message) -> None:
+        """Let the message that the loop over `consume` was handed last count as not handed over.
+
+        It goes back when the loop is left now, in every mode, and this delivery is not counted as an attempt.
+        """
+        if self._consumer is not None:
+            self._consumer.put_back(message.id)
 
     @property
     def is_consuming(self) -> bool:
@@ -498,6 +512,10 @@ class Queue(Emitter):
             return
         consumer.has_begun = True
         if consumer.options.remove:
+            if not consumer.options.wait:
+                # Another consumer may be faster with some of them.
+                with suppress(LeaseLost):
+                    await self._delays.move()
             self._delays.start()
         await self.events.emit("consuming", True)
 
@@ -536,6 +554,20 @@ class Queue(Emitter):
         """Return how many messages wait to be consumed."""
         stat = await self._link.store.stat(self._log)
         return stat.claimable if stat is not None else 0
+
+    async def peek(self, limit: int = 10) -> list[Message]:
+        """Return the messages that would be consumed next; they stay where they are."""
+        store = self._link.store
+        waiting = await Unfinished.of(store, self._log, claimable_only=True)
+        found: list[Message] = []
+        after = waiting.position(0)
+        while len(found) < limit and after < waiting.last_id:
+            messages = list(unread(await store.read(self._log, after=after, limit=limit), after))
+            if not messages:
+                break
+            found += [message for message in messages if message.id in waiting]
+            after = messages[-1].id
+        return found[:limit]
 
     async def ttl(self) -> float | None:
         """Return for how many seconds the queue lives without anybody attached, or None if it does not exist."""

@@ -55,7 +55,7 @@ Waking up
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -63,7 +63,7 @@ from typing import Final, Self, TypeVar
 
 from onebus.errors import BusError, InvalidArgument, LeaseLost, PayloadTooLarge, StoreClosed, StoreUnavailable
 from onebus.log.batch import count_of
-from onebus.log.claims import Lease
+from onebus.log.claims import Hold, Lease
 from onebus.log.names import check_name, place_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch
@@ -143,6 +143,16 @@ class LogStat:
     """Size of all batches from the oldest one kept to the newest."""
     ttl_seconds: float
     """Time to live without a touch; `FOREVER` when it does not expire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of ids that are neither settled nor trimmed."""
+
+    first: int
+    last: int
+    is_held: bool
+    """Whether they are leased or wait out a delay; otherwise a claim could take them now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +365,14 @@ class Store(ABC):
         check_name(log)
         return await self._call(lambda: self._stat(log), repeatable=True)
 
+    async def unfinished(self, log: str) -> list[Span]:
+        """Return which messages are neither settled nor trimmed, by id; none if there is no such log.
+
+        `read` returns whole batches, finished messages included: this tells them apart.
+        """
+        check_name(log)
+        return await self._call(lambda: self._unfinished(log), repeatable=True)
+
     async def touch(self, log: str, *, ttl_seconds: float | None = None, create: bool = False) -> bool:
         """Start a log's time to live anew and return whether the log existed.
 
@@ -509,6 +527,9 @@ class Store(ABC):
     async def _stat(self, log: str) -> LogStat | None: ...
 
     @abstractmethod
+    async def _unfinished(self, log: str) -> list[Span]: ...
+
+    @abstractmethod
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool: ...
 
     @abstractmethod
@@ -613,6 +634,14 @@ class ClaimRequest:
     owner: str
     max_bytes: int
     settle: tuple[Lease, ...]
+
+
+def spans_of(holds: Iterable[Hold], head: int, last_id: int, now_ms: int) -> list[Span]:
+    """Return what is unfinished in a log with these holds, which must be sorted."""
+    spans = [
+        Span(hold.first, hold.last, hold.due_ms > now_ms) for hold in holds if hold.redeliver or hold.due_ms > now_ms
+    ]
+    return [*spans, Span(head, last_id, False)] if head <= last_id else spans
 
 
 def _milliseconds(seconds: float) -> int:

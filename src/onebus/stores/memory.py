@@ -25,9 +25,11 @@ from onebus.stores.base import (
     Lost,
     Record,
     Slice,
+    Span,
     Store,
     StoreOptions,
     Verdict,
+    spans_of,
 )
 
 COMPACT_AFTER = 1000
@@ -243,6 +245,9 @@ class MemoryLog:
             ttl_seconds=self.ttl_ms / 1000,
         )
 
+    def unfinished(self, now_ms: int) -> list[Span]:
+        return spans_of(self.holds, self.head, self.last_id, now_ms)
+
 
 @dataclass(slots=True)
 class MemoryRecord:
@@ -367,6 +372,10 @@ class MemoryStore(Store):
     async def _stat(self, log: str) -> LogStat | None:
         found = self._find(log)
         return None if found is None else found.stat(self._now_ms())
+
+    async def _unfinished(self, log: str) -> list[Span]:
+        found = self._find(log)
+        return [] if found is None else found.unfinished(self._now_ms())
 
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
         found = self._find(log)

@@ -18,7 +18,7 @@ from onebus.errors import InvalidArgument, StoreClosed, StoreUnavailable
 from onebus.log.claims import Lease
 from onebus.log.names import check_name, place_of
 from onebus.log.retention import Retention
-from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
+from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Span, Store, StoreOptions
 from onebus.stores.switchboard import Subscription, Watch
 
 T = TypeVar("T")
@@ -158,6 +158,9 @@ class ShardedStore(Store):
         if stat is None:
             self._forget(log)
         return stat
+
+    async def _unfinished(self, log: str) -> list[Span]:
+        return await self._look(log, lambda it: it._unfinished(log))
 
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
         run = self._create_at if create else self._change_at

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from onebus.log.claims import Lease
 from onebus.log.retention import Retention
 from onebus.log.stored import Origin, StoredBatch
-from onebus.stores.base import Claim, LogStat, Lost
+from onebus.stores.base import Claim, LogStat, Lost, Span
 
 Entry: TypeAlias = tuple[bytes, Sequence[bytes]]
 """A batch as XRANGE returns it: its id, and names and values of its fields in the order of the key layout."""
@@ -56,6 +56,13 @@ def claim_of(answer: Sequence[Any]) -> Claim:
         lost_of(lost),
         None if retry_after_ms < 0 else retry_after_ms / 1000,
     )
+
+
+def spans_of(numbers: Sequence[int]) -> list[Span]:
+    return [
+        Span(first, last, bool(is_held))
+        for first, last, is_held in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+    ]
 
 
 def stat_of(answer: Sequence[Any]) -> LogStat:

@@ -9,10 +9,10 @@ from onebus.errors import LogFull, StoreUnavailable, VersionConflict
 from onebus.log.claims import Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import Retention
-from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
+from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Span, Store, StoreOptions
 from onebus.stores.redis import scripts
 from onebus.stores.redis.address import Address, Mode, parse_address
-from onebus.stores.redis.answers import NOTHING, batch_of, claim_of, limits_of, lost_of, stat_of, sweep_of
+from onebus.stores.redis.answers import NOTHING, batch_of, claim_of, limits_of, lost_of, spans_of, stat_of, sweep_of
 from onebus.stores.redis.cluster import ClusterConnections
 from onebus.stores.redis.connection import Argument, Connections
 from onebus.stores.redis.inspection import inspect_redis
@@ -123,6 +123,10 @@ class RedisStore(Store):
     async def _stat(self, log: str) -> LogStat | None:
         answer = await self._run(scripts.STAT, log_keys(log))
         return None if answer is None else stat_of(answer)
+
+    async def _unfinished(self, log: str) -> list[Span]:
+        answer = await self._run(scripts.UNFINISHED, log_keys(log))
+        return [] if answer is None else spans_of(answer)
 
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
         ttl = NOTHING if ttl_ms is None else ttl_ms

@@ -13,7 +13,7 @@ from onebus.log.claims import FREE, NO_FENCE, Hold, Lease
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import Origin, StoredBatch
-from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice
+from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice, Span, spans_of
 from onebus.stores.news import News
 from onebus.stores.sql.holds import HoldRows
 from onebus.stores.sql.inserts import insert_if_absent
@@ -239,6 +239,10 @@ class SqlLog:
             bytes=row.bytes_appended - oldest[0][0] if oldest else 0,
             ttl_seconds=row.ttl_ms / 1000,
         )
+
+    def unfinished(self) -> list[Span]:
+        row = self._row
+        return spans_of(self._holds.overlapping(0, row.last_id), row.head, row.last_id, row.now_ms)
 
     def _check_capacity(self, capacity: int, count: int, first_kept: int) -> None:
         row = self._row

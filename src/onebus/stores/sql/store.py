@@ -15,7 +15,7 @@ from onebus.log.batch import Entry, decode, encode
 from onebus.log.claims import Lease, ranges_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import Origin
-from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Store, StoreOptions
+from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Span, Store, StoreOptions
 from onebus.stores.following import SAFETY_POLL_SECONDS
 from onebus.stores.news import News
 from onebus.stores.sql import logs, records
@@ -221,6 +221,13 @@ class SqlStore(Store):
             return None if found is None else found.stat()
 
         return await self._read_with(stat)
+
+    async def _unfinished(self, log: str) -> list[Span]:
+        def unfinished(transaction: Transaction) -> list[Span]:
+            found = logs.find(transaction, log, lock=False)
+            return [] if found is None else found.unfinished()
+
+        return await self._read_with(unfinished)
 
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
         def touch(transaction: Transaction) -> bool:
