@@ -1,5 +1,6 @@
 """Tests that ask for a bus run on every store; those that ask for a local one are about the objects alone."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from uuid import uuid4
@@ -75,3 +76,12 @@ async def local_bus() -> AsyncIterator[Bus]:
 @pytest.fixture
 def name() -> str:
     return f"q-{uuid4().hex}"
+
+
+@pytest.fixture(autouse=True)
+async def _no_task_is_left() -> AsyncIterator[None]:
+    """A bus that was disconnected leaves nothing behind that still runs."""
+    yield
+    # A task that was cancelled ends in the next turn of the loop.
+    await asyncio.sleep(0)
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("onebus")] == []

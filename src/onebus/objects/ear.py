@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from onebus.errors import SignalsMissed, StoreClosed
 from onebus.events import Events
 from onebus.stores.base import Store
+from onebus.stores.switchboard import Subscription
 
 Hear = Callable[[bytes], Awaitable[None]]
 
@@ -18,22 +19,30 @@ class Ear:
         self._hear = hear
         self._events = events
         self._listening: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
 
     @property
     def is_open(self) -> bool:
         return self._listening is not None and not self._listening.done()
 
-    async def open(self, store: Store) -> None:
-        """Begin to listen; what is signalled after this returns is heard. Opening an open ear does nothing."""
-        if self.is_open:
-            return
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._listening = asyncio.create_task(self._listen(store, ready), name=f"onebus-ear {self._signal}")
-        try:
-            await ready
-        except BaseException:
-            await self.close()
-            raise
+    async def open(self, store: Store) -> bool:
+        """Begin to listen, and return whether the ear was closed; what is signalled after this returns is heard.
+
+        Raises:
+            StoreClosed: the store, or this ear, was closed meanwhile.
+        """
+        async with self._opening:
+            if self.is_open:
+                return False
+            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._listening = asyncio.create_task(self._listen(store, ready), name=f"onebus-ear {self._signal}")
+            self._listening.add_done_callback(lambda _: self._give_up(ready))
+            try:
+                await ready
+            except BaseException:
+                await self.close()
+                raise
+            return True
 
     async def close(self) -> None:
         """Hear nothing more. May be called from within what hears."""
@@ -46,16 +55,28 @@ class Ear:
     async def _listen(self, store: Store, ready: asyncio.Future[None]) -> None:
         try:
             async with store.listen(self._signal) as payloads:
-                ready.set_result(None)
+                if not ready.done():
+                    ready.set_result(None)
                 while self._listening is asyncio.current_task():
-                    try:
-                        await self._hear(await anext(payloads))
-                    except SignalsMissed as error:
-                        await self._events.emit("error", error)
-        except StoreClosed:
-            return
+                    await self._hear_next(payloads)
         except Exception as error:
-            if ready.done():
-                await self._events.emit("error", error)
-            else:
+            if not ready.done():
                 ready.set_exception(error)
+            elif not isinstance(error, StoreClosed):
+                await self._events.emit("error", error)
+
+    def _give_up(self, ready: asyncio.Future[None]) -> None:
+        if not ready.done():
+            ready.set_exception(StoreClosed(f"Listening to {self._signal!r} was ended before it began."))
+
+    async def _hear_next(self, payloads: Subscription) -> None:
+        try:
+            payload = await anext(payloads)
+        except SignalsMissed as error:
+            await self._events.emit("error", error)
+            return
+        try:
+            await self._hear(payload)
+        except Exception as error:
+            # One payload that cannot be understood must not make this ear deaf.
+            await self._events.emit("error", error)
