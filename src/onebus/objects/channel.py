@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from onebus.errors import AlreadyAttached, InvalidArgument, NotAttached
+from onebus.errors import AlreadyAttached, BusError, InvalidArgument, NotAttached
 from onebus.events import Emitter
 from onebus.log.batch import Entry, Kind
 from onebus.message import Message
@@ -98,7 +98,10 @@ class Channel(Emitter):
     async def disconnect(self) -> None:
         """Leave the channel; another peer may take the place. Disconnecting twice does nothing."""
         if self.is_attached:
-            await self._tell(DISCONNECT)
+            try:
+                await self._tell(DISCONNECT)
+            except BusError as error:
+                await self.events.emit("error", error)
             await self._leave()
 
     async def detach(self) -> None:
@@ -118,15 +121,15 @@ class Channel(Emitter):
     async def _open(self, own_role: str, other_role: str, ttl: float, options: dict[str, Any]) -> None:
         if self._inbox is not None:
             raise AlreadyAttached(f"cannot connect to channel {self.name!r}: already connected")
-        self._inbox = Queue(self._link, self.name, ttl=ttl, log=f"{self._place}|{own_role}")
-        self._outbox = Queue(self._link, self.name, ttl=ttl, log=f"{self._place}|{other_role}")
-        self._session, self._remote_session = uuid4().hex[:12], ""
-        for queue in (self._inbox, self._outbox):
+        inbox = Queue(self._link, self.name, ttl=ttl, log=f"{self._place}|{own_role}")
+        outbox = Queue(self._link, self.name, ttl=ttl, log=f"{self._place}|{other_role}")
+        messages = inbox.consume(**options)
+        for queue in (inbox, outbox):
             queue.on("error", lambda error: self.events.emit("error", error))
-        messages = self._inbox.consume(**options)
+        self._inbox, self._outbox, self._session = inbox, outbox, uuid4().hex[:12]
         try:
-            await self._outbox.attach()
-            await self._inbox.attach()
+            await outbox.attach()
+            await inbox.attach()
             await self._tell(CONNECT)
         except BaseException:
             await self._close_queues()
@@ -134,11 +137,13 @@ class Channel(Emitter):
         # Left before its queues are, so that the peer hears of it.
         self._link.enter(self, first=True)
         await self.events.emit("connect")
-        self._link.run(self._receive(messages), self.events, f"onebus-channel {self.name}")
+        if self._inbox is inbox:
+            self._link.run(self._receive(messages), self.events, f"onebus-channel {self.name}")
 
     async def _leave(self) -> None:
         self._link.leave(self)
         await self._close_queues()
+        self._remote_session = ""
         await self.events.emit("disconnect")
 
     async def _close_queues(self) -> None:
@@ -204,6 +209,5 @@ class Channel(Emitter):
             self._remote_session = ""
             await self.events.emit("remote:disconnect")
         elif what == END and self.is_attached:
-            self._remote_session = ""
             await self._leave()
             await self.events.emit("end")
