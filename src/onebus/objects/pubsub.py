@@ -1,8 +1,10 @@
 """Plain publish and subscribe: whoever is subscribed now receives what is published now, and nothing is stored."""
 
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
+from onebus.errors import PayloadTooLarge, StoreClosed
 from onebus.events import Emitter
 from onebus.log.batch import Kind
 from onebus.objects.ear import Ear
@@ -35,15 +37,18 @@ class PubSub(Emitter):
             NotSerializable, PayloadTooLarge: the data cannot be sent.
         """
         value, kind = pack(data)
+        most = self._link.limits.max_message_bytes
+        if len(value) > most:
+            raise PayloadTooLarge(
+                f"A message of {len(value)} bytes exceeds the limit of {most}; send less, or raise max_message_bytes."
+            )
         return await self._link.store.signal(self._signal, bytes([kind]) + value)
 
     async def subscribe(self) -> None:
         """Receive what is published from now on, as ``message`` events. Subscribing twice does nothing."""
-        if self.is_subscribed:
-            return
-        await self._ear.open(self._link.store)
-        self._link.enter(self)
-        await self.events.emit("subscribed")
+        if await self._ear.open(self._link.store):
+            self._link.enter(self)
+            await self.events.emit("subscribed")
 
     async def unsubscribe(self) -> None:
         """Receive nothing more; publishing is still possible. Unsubscribing twice does nothing."""
@@ -60,14 +65,15 @@ class PubSub(Emitter):
         await self.unsubscribe()
 
     async def messages(self) -> AsyncGenerator[Any]:
-        """Subscribe, and iterate over what is published, until the loop is left.
+        """Subscribe, and iterate over what is published, until the loop is left or the bus is disconnected.
 
         Raises:
             SignalsMissed: the loop is so slow that messages had to be dropped.
         """
-        async with self._link.store.listen(self._signal) as payloads:
-            async for payload in payloads:
-                yield _unpack(payload)
+        with suppress(StoreClosed):
+            async with self._link.store.listen(self._signal) as payloads:
+                async for payload in payloads:
+                    yield _unpack(payload)
 
     async def _hear(self, payload: bytes) -> None:
         await self.events.emit("message", _unpack(payload))
