@@ -64,10 +64,8 @@ class Fields:
         """Return the saved fields as JSON, or None if the object is not on the bus."""
         record = await self._link.store.get(self._record)
         fields = {field: text for field, text in (record.fields if record else {}).items() if field != _ALIVE_FIELD}
-        if not fields:
-            return None
         self._saved = {field: text for field, text in fields.items() if field in self.names}
-        return self._saved
+        return self._saved if fields else None
 
     async def persist(self, ttl: float) -> None:
         if not ttl > 0:
