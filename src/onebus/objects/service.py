@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from onebus.errors import BusError, InvalidArgument, NoOneServes, RequestFailed, RequestTimedOut
+from onebus.errors import BusError, InvalidArgument, NoOneServes, NotAttached, RequestFailed, RequestTimedOut
 from onebus.events import Emitter
 from onebus.log.batch import Entry, Kind
 from onebus.message import Message
@@ -72,6 +72,7 @@ class Service(Emitter):
         self._replies = Ear(self._reply_signal, self._hear_reply, self.events)
         self._presence = Ear(self._place, _ignore, self.events)
         self._waiting: dict[str, asyncio.Queue[Reply]] = {}
+        self._attaching = asyncio.Lock()
         self._answered = asyncio.Event()
         self._answered.set()
         self._handling: set[asyncio.Task[None]] = set()
@@ -111,24 +112,32 @@ class Service(Emitter):
     async def stop(self, grace: float = 10.0) -> None:
         """Take no more requests, and wait up to `grace` seconds for those that are being handled."""
         if self._serving is not None:
+            serving, self._serving = self._serving, None
             await self._presence.close()
             await self._requests.stop()
-            serving, self._serving = self._serving, None
             if serving is not asyncio.current_task():
+                # All that was not handed over is given back. It may wait for a handler that never ends.
+                serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
-        if self._handling:
-            await asyncio.wait(self._handling, timeout=grace)
-        for task in self._handling:
-            task.cancel()
+        # A handler may be what stops its server: it must not wait for itself.
+        this = asyncio.current_task()
+        handling = [task for task in self._handling if task is not this]
+        if handling:
+            _, late = await asyncio.wait(handling, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     async def _serve(self, messages: AsyncGenerator[Message], handler: Handler, slots: asyncio.Semaphore) -> None:
         async with aclosing(messages):
+            # A request is taken when it can be handled, so that a server that stops leaves the others where they are.
+            await slots.acquire()
             async for message in messages:
-                await slots.acquire()
                 task = self._link.run(self._handle(message, handler), self.events, f"onebus-request {self.name}")
                 self._handling.add(task)
                 task.add_done_callback(self._handling.discard)
                 task.add_done_callback(lambda _: slots.release())
+                await slots.acquire()
         await self._presence.close()
 
     async def _handle(self, message: Message, handler: Handler) -> None:
@@ -149,7 +158,7 @@ class Service(Emitter):
             await self._reply(reply_to, _reply(request, result))
         except Exception as error:
             code = error.code if isinstance(error, BusError) else type(error).__name__
-            await self._reply(reply_to, Reply(request, Kind.TEXT, str(error).encode(), error=code))
+            await self._reply(reply_to, _error(request, code, str(error)))
             self._link.log.info("a request to %s failed: %s: %s", self.name, code, error)
 
     async def _reply(self, reply_to: str | None, reply: Reply) -> None:
@@ -216,6 +225,9 @@ class Service(Emitter):
                 await self._answered.wait()
         await self.stop(grace)
         await self._replies.close()
+        for request in list(self._waiting):
+            self._give_up(request, "disconnected", f"disconnected from {self.name!r} before a reply came")
+        self._link.leave(self)
         if self._requests.is_attached:
             await self._requests.detach()
             await self.events.emit("disconnected")
@@ -224,15 +236,16 @@ class Service(Emitter):
         await self.disconnect(grace=0)
 
     async def _attach(self) -> None:
-        if not self._requests.is_attached:
-            await self._requests.attach()
-            self._link.enter(self, first=True)
+        async with self._attaching:
+            if not self._requests.is_attached:
+                await self._requests.attach()
+                self._link.enter(self, first=True)
 
     async def _connect(self) -> None:
-        if not self._replies.is_open:
+        if not self._replies.is_open or not self._requests.is_attached:
             await self._attach()
-            await self._replies.open(self._link.store)
-            await self.events.emit("connected")
+            if await self._replies.open(self._link.store):
+                await self.events.emit("connected")
         now = asyncio.get_running_loop().time()
         if now > self._known_until:
             if not await self._link.store.signal(self._place, b""):
@@ -241,6 +254,8 @@ class Service(Emitter):
 
     async def _send(self, data: Data, timeout: float, headers: dict[str, str]) -> None:
         value, kind = pack(data)
+        if not self._requests.is_attached:
+            raise NotAttached(f"Service {self.name!r} was disconnected before the request was sent.")
         expires_ms = self._link.clock() + round(timeout * 1000)
         await self._requests.push_entry(Entry(value, kind, None, {**headers, EXPIRES_HEADER: str(expires_ms)}))
 
@@ -251,11 +266,20 @@ class Service(Emitter):
             return
         if replies.full():
             # Whoever does not read must not hold up those who do.
-            del self._waiting[reply.request]
+            self._give_up(reply.request, "overrun", f"more than {MAX_WAITING_REPLIES} replies wait to be read")
+        else:
+            replies.put_nowait(reply)
+
+    def _give_up(self, request: str, code: str, text: str) -> None:
+        """Let whoever waits for replies know that no more will come."""
+        replies = self._waiting.pop(request)
+        if replies.full():
             replies.get_nowait()
-            text = f"more than {MAX_WAITING_REPLIES} replies wait to be read"
-            reply = Reply(reply.request, Kind.TEXT, text.encode(), error="overrun")
-        replies.put_nowait(reply)
+        replies.put_nowait(_error(request, code, text))
+
+
+def _error(request: str, code: str, text: str) -> Reply:
+    return Reply(request, Kind.TEXT, text.encode(errors="replace"), error=code)
 
 
 def _reply(request: str, data: Any, *, more: bool = False) -> Reply:
