@@ -310,7 +310,7 @@ async def test_requests_that_nobody_took_in_time_are_dropped(
     clock.advance(2)
     gate.opened.set()
 
-    assert await asyncio.gather(first, last) == ["done first", "done last"]
+    assert [await first, await last] == ["done first", "done last"]
     assert gate.came == ["first", "last"]
 
 
