@@ -78,6 +78,13 @@ def name() -> str:
     return f"q-{uuid4().hex}"
 
 
+@pytest.fixture
+async def other_local_bus(local_bus: Bus) -> AsyncIterator[Bus]:
+    """Another bus in the same memory."""
+    async with Bus(local_bus.url) as bus:
+        yield bus
+
+
 @pytest.fixture(autouse=True)
 async def _no_task_is_left() -> AsyncIterator[None]:
     """A bus that was disconnected leaves nothing behind that still runs."""

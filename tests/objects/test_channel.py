@@ -94,8 +94,8 @@ async def test_a_channel_connects_and_disconnects_as_a_context(local_bus: Bus, n
     assert not channel.is_attached
 
 
-async def test_a_peer_knows_whether_the_other_is_there(bus: Bus, other_bus: Bus, name: str) -> None:
-    client, server = await met(bus, other_bus, name)
+async def test_a_peer_knows_whether_the_other_is_there(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    client, server = await met(local_bus, other_local_bus, name)
     assert client.channel.is_remote_connected
     assert server.channel.is_remote_connected
 
@@ -106,8 +106,10 @@ async def test_a_peer_knows_whether_the_other_is_there(bus: Bus, other_bus: Bus,
     assert not client.channel.is_remote_connected
 
 
-async def test_connecting_twice_is_an_error_and_changes_nothing(bus: Bus, other_bus: Bus, name: str) -> None:
-    client, server = await met(bus, other_bus, name)
+async def test_connecting_twice_is_an_error_and_changes_nothing(
+    local_bus: Bus, other_local_bus: Bus, name: str
+) -> None:
+    client, server = await met(local_bus, other_local_bus, name)
 
     for connect in (client.channel.connect, client.channel.listen, server.channel.listen, server.channel.connect):
         with pytest.raises(AlreadyAttached, match="already connected"):
@@ -118,8 +120,8 @@ async def test_connecting_twice_is_an_error_and_changes_nothing(bus: Bus, other_
     assert client.received == []
 
 
-async def test_listening_again_does_not_swap_the_roles_back(bus: Bus, other_bus: Bus, name: str) -> None:
-    client, server = await met(bus, other_bus, name)
+async def test_listening_again_does_not_swap_the_roles_back(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    client, server = await met(local_bus, other_local_bus, name)
     await server.channel.disconnect()
 
     await server.channel.listen()
@@ -182,8 +184,8 @@ async def test_data_comes_as_what_it_was(bus: Bus, other_bus: Bus, name: str) ->
     assert [message.id for message in server.messages] == ids
 
 
-async def test_sending_need_not_be_awaited(bus: Bus, other_bus: Bus, name: str) -> None:
-    client, server = await met(bus, other_bus, name)
+async def test_sending_need_not_be_awaited(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    client, server = await met(local_bus, other_local_bus, name)
 
     for number in range(100):
         client.channel.send(number)
@@ -241,14 +243,14 @@ async def test_channels_do_not_mix(bus: Bus, other_bus: Bus, name: str) -> None:
     assert await queue.count() == 1
 
 
-async def test_a_failing_handler_is_reported_and_stops_nothing(bus: Bus, other_bus: Bus, name: str) -> None:
+async def test_a_failing_handler_is_reported_and_stops_nothing(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
     failure = ValueError("no ones, please")
 
     def fail_on_one(message: Message) -> None:
         if message.data == 1:
             raise failure
 
-    client, server = await met(bus, other_bus, name)
+    client, server = await met(local_bus, other_local_bus, name)
     server.channel.on("message", fail_on_one)
 
     for number in (1, 2):
@@ -407,8 +409,8 @@ async def test_a_handler_may_disconnect_the_bus(bus: Bus, other_bus: Bus, name: 
     await other_bus.connect()
 
 
-async def test_an_end_waits_for_a_peer_that_is_away(bus: Bus, other_bus: Bus, name: str) -> None:
-    client, server = Peer(bus.channel(name)), Peer(other_bus.channel(name))
+async def test_an_end_waits_for_a_peer_that_is_away(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    client, server = Peer(local_bus.channel(name)), Peer(other_local_bus.channel(name))
     await client.channel.connect()
     await client.channel.send("the end is near")
 
@@ -420,8 +422,8 @@ async def test_an_end_waits_for_a_peer_that_is_away(bus: Bus, other_bus: Bus, na
     assert client.heard.events == ["connect", "disconnect"]
 
 
-async def test_a_channel_may_begin_again_after_its_end(bus: Bus, other_bus: Bus, name: str) -> None:
-    client, server = await met(bus, other_bus, name)
+async def test_a_channel_may_begin_again_after_its_end(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    client, server = await met(local_bus, other_local_bus, name)
     await client.channel.end()
     await server.heard.until("connect", "remote:connect", "disconnect", "end")
 
@@ -455,8 +457,10 @@ async def test_only_what_was_not_acknowledged_comes_again(bus: Bus, other_bus: B
         await server.receives(1, 2, 3, 4, 5, 3, *range(6, last + 1))
 
 
-async def test_an_acknowledgement_is_for_all_messages_before_it_too(bus: Bus, other_bus: Bus, name: str) -> None:
-    client, server = await met(bus, other_bus, name, reliable=True)
+async def test_an_acknowledgement_is_for_all_messages_before_it_too(
+    local_bus: Bus, other_local_bus: Bus, name: str
+) -> None:
+    client, server = await met(local_bus, other_local_bus, name, reliable=True)
     for number in range(1, 6):
         await client.channel.send(number)
     await server.receives(1, 2, 3, 4, 5)

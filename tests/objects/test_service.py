@@ -105,11 +105,11 @@ async def test_servers_share_the_requests(bus: Bus, other_bus: Bus, connect: Con
     assert replies == list(range(10))
 
 
-async def test_a_service_may_be_asked_by_the_bus_that_serves_it(bus: Bus, name: str) -> None:
-    service = await served(bus, name, echo)
+async def test_a_service_may_be_asked_by_the_bus_that_serves_it(local_bus: Bus, name: str) -> None:
+    service = await served(local_bus, name, echo)
 
     assert await service.request("me") == "me"
-    assert await bus.service(name).request("me too") == "me too"
+    assert await local_bus.service(name).request("me too") == "me too"
 
 
 async def test_replies_are_streamed(bus: Bus, other_bus: Bus, name: str) -> None:
@@ -126,13 +126,13 @@ async def test_replies_are_streamed(bus: Bus, other_bus: Bus, name: str) -> None
     assert await client.request(0) is None
 
 
-async def test_a_single_reply_is_a_stream_of_one(bus: Bus, other_bus: Bus, name: str) -> None:
-    await served(bus, name, echo)
+async def test_a_single_reply_is_a_stream_of_one(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    await served(local_bus, name, echo)
 
-    assert [reply async for reply in other_bus.service(name).stream("one")] == ["one"]
+    assert [reply async for reply in other_local_bus.service(name).stream("one")] == ["one"]
 
 
-async def test_a_stream_that_was_left_disturbs_nobody(bus: Bus, other_bus: Bus, name: str) -> None:
+async def test_a_stream_that_was_left_disturbs_nobody(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
     may_go_on = asyncio.Event()
 
     async def count(limit: int) -> AsyncGenerator[int]:
@@ -141,8 +141,8 @@ async def test_a_stream_that_was_left_disturbs_nobody(bus: Bus, other_bus: Bus, 
             if limit > 1:
                 await may_go_on.wait()
 
-    await served(bus, name, count)
-    client = other_bus.service(name)
+    await served(local_bus, name, count)
+    client = other_local_bus.service(name)
     errors = errors_of(client)
 
     async with aclosing(client.stream(100)) as replies:
@@ -165,8 +165,8 @@ async def test_a_notification_is_handled_and_not_answered(bus: Bus, other_bus: B
     assert errors == []
 
 
-async def test_objects_tell_what_happens_to_them(bus: Bus, other_bus: Bus, name: str) -> None:
-    server, client = bus.service(name), other_bus.service(name)
+async def test_objects_tell_what_happens_to_them(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    server, client = local_bus.service(name), other_local_bus.service(name)
     events = ("serving", "connected", "request", "disconnected", "error")
     heard_by_server, heard_by_client = Heard(server, *events), Heard(client, *events)
 
@@ -221,16 +221,18 @@ async def test_errors_are_told_without_where_they_happened(bus: Bus, other_bus: 
     assert failed.value.__cause__ is None
 
 
-async def test_an_error_in_mid_stream_comes_after_the_replies_before_it(bus: Bus, other_bus: Bus, name: str) -> None:
+async def test_an_error_in_mid_stream_comes_after_the_replies_before_it(
+    local_bus: Bus, other_local_bus: Bus, name: str
+) -> None:
     async def count_badly(data: Any) -> AsyncGenerator[int]:
         yield 1
         raise OutOfStock("of numbers")
 
-    await served(bus, name, count_badly)
+    await served(local_bus, name, count_badly)
     received: list[int] = []
 
     with pytest.raises(RequestFailed, match="of numbers"):
-        await read_all(other_bus.service(name).stream(None), received)
+        await read_all(other_local_bus.service(name).stream(None), received)
 
     assert received == [1]
 
@@ -248,18 +250,18 @@ async def test_errors_of_any_text_are_told(local_bus: Bus, name: str, text: str)
     assert failed.value.remote_code == "OutOfStock"
 
 
-async def test_a_reply_that_cannot_be_sent_is_an_error(bus: Bus, other_bus: Bus, name: str) -> None:
-    await served(bus, name, lambda data: object())
+async def test_a_reply_that_cannot_be_sent_is_an_error(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    await served(local_bus, name, lambda data: object())
 
     with pytest.raises(RequestFailed) as failed:
-        await other_bus.service(name).request(None)
+        await other_local_bus.service(name).request(None)
 
     assert failed.value.remote_code == NotSerializable.code
 
 
-async def test_a_request_that_cannot_be_sent_is_refused(bus: Bus, other_bus: Bus, name: str) -> None:
-    await served(bus, name, echo)
-    client = other_bus.service(name)
+async def test_a_request_that_cannot_be_sent_is_refused(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
+    await served(local_bus, name, echo)
+    client = other_local_bus.service(name)
 
     with pytest.raises(NotSerializable):
         await client.request(object())
@@ -434,15 +436,15 @@ async def test_a_server_that_stops_leaves_to_others_what_it_has_not_begun(bus: B
         requests[number].cancel()
 
 
-async def test_a_handler_may_stop_its_server(bus: Bus, other_bus: Bus, name: str) -> None:
+async def test_a_handler_may_stop_its_server(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
     async def answer_and_stop(data: Any) -> str:
         async with asyncio.timeout(5):
             await server.stop()
         return "the last answer"
 
-    server = await served(bus, name, answer_and_stop)
+    server = await served(local_bus, name, answer_and_stop)
 
-    assert await other_bus.service(name).request(None) == "the last answer"
+    assert await other_local_bus.service(name).request(None) == "the last answer"
     assert not server.is_serving
 
 
@@ -457,9 +459,11 @@ async def test_a_request_is_answered_after_the_server_was_restarted(bus: Bus, ot
     assert await client.request(None) == "second life"
 
 
-async def test_a_request_waits_for_a_server_that_is_being_restarted(bus: Bus, other_bus: Bus, name: str) -> None:
-    server = await served(bus, name, echo)
-    client = other_bus.service(name)
+async def test_a_request_waits_for_a_server_that_is_being_restarted(
+    local_bus: Bus, other_local_bus: Bus, name: str
+) -> None:
+    server = await served(local_bus, name, echo)
+    client = other_local_bus.service(name)
     await client.request("so that it is known")
     await server.disconnect()
     (request,) = ask(client, "between two lives")
@@ -472,10 +476,10 @@ async def test_a_request_waits_for_a_server_that_is_being_restarted(bus: Bus, ot
 # Leaving
 
 
-async def test_a_client_that_disconnects_waits_for_its_replies(bus: Bus, other_bus: Bus, name: str) -> None:
+async def test_a_client_that_disconnects_waits_for_its_replies(local_bus: Bus, other_local_bus: Bus, name: str) -> None:
     gate = Gate()
-    await served(bus, name, gate.handle)
-    client = other_bus.service(name)
+    await served(local_bus, name, gate.handle)
+    client = other_local_bus.service(name)
     (request,) = ask(client, 1)
     await comes_true(lambda: gate.came)
 
@@ -489,10 +493,12 @@ async def test_a_client_that_disconnects_waits_for_its_replies(bus: Bus, other_b
     assert await client.request("connected again") == "done connected again"
 
 
-async def test_a_client_that_disconnects_at_once_makes_nobody_wait(bus: Bus, other_bus: Bus, name: str) -> None:
+async def test_a_client_that_disconnects_at_once_makes_nobody_wait(
+    local_bus: Bus, other_local_bus: Bus, name: str
+) -> None:
     gate = Gate()
-    await served(bus, name, gate.handle)
-    client = other_bus.service(name)
+    await served(local_bus, name, gate.handle)
+    client = other_local_bus.service(name)
     (request,) = ask(client, 1, timeout=100)
     await comes_true(lambda: gate.came)
 
