@@ -78,7 +78,6 @@ async def test_the_order_is_kept_whatever_is_fetched_at_once(bus: Bus, name: str
         {"remove": False, "reliable": True},
         {"remove": False, "lease": 5},
         {"index": 1},
-        {"index": -1, "remove": False},
         {"last": 3},
         {"lease": 0},
         {"lease": -1},
