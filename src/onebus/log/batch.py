@@ -32,7 +32,7 @@ array, validity is Arrow's bitmap, times are an Arrow ``timestamp[ms]``.
 import struct
 import sys
 from collections.abc import Mapping, Sequence
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 from zlib import crc32
@@ -94,15 +94,9 @@ class BinaryColumn(NamedTuple):
         return cells
 
 
-class _Flags(IntFlag):
-    ZSTD = 1
-    KEYS = 2
-    HEADERS = 4
-    TIMES = 8
-    KINDS = 16
-
-
-_KNOWN_FLAGS = sum(_Flags)
+# Flags. Plain numbers: an enumeration would take longer to test than the rest of a small batch to decode.
+_ZSTD, _KEYS, _HEADERS, _TIMES, _MIXED = 1, 2, 4, 8, 16
+_KNOWN_FLAGS = _ZSTD | _KEYS | _HEADERS | _TIMES | _MIXED
 _KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -153,7 +147,7 @@ def encode_values(values: Sequence[bytes], *, kind: Kind, now_ms: int, compress:
     """Return messages that are nothing but values of one kind as one blob, without looking at each of them."""
     if not values:
         raise ValueError("a batch holds at least one message")
-    return _seal(_Flags(0), len(values), kind, now_ms, _binary_column(values), compress=compress)
+    return _seal(0, len(values), kind, now_ms, _binary_column(values), compress=compress)
 
 
 def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> bytes:
@@ -164,28 +158,28 @@ def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> 
     """
     if not entries:
         raise ValueError("a batch holds at least one message")
-    flags = _Flags(0)
+    flags = 0
     parts = _binary_column([entry.value for entry in entries])
 
     keys = [entry.key for entry in entries]
     if keys.count(None) != len(keys):
-        flags |= _Flags.KEYS
+        flags |= _KEYS
         parts += _nullable_column(keys)
 
     headers = [entry.headers for entry in entries]
     if any(headers):
-        flags |= _Flags.HEADERS
+        flags |= _HEADERS
         parts += _nullable_column([_headers_encoder.encode(one) if one else None for one in headers])
 
     times = [entry.time_ms for entry in entries]
     base_ms = now_ms if times[0] is None else times[0]
     if times.count(times[0]) != len(times):
-        flags |= _Flags.TIMES
+        flags |= _TIMES
         parts.append(struct.pack(f"<{len(times)}q", *(now_ms if time is None else time for time in times)))
 
     kinds = [entry.kind for entry in entries]
     if kinds.count(kinds[0]) != len(kinds):
-        flags |= _Flags.KINDS
+        flags |= _MIXED
         parts.append(bytes(kinds))
 
     return _seal(flags, len(entries), kinds[0], base_ms, parts, compress=compress)
@@ -203,21 +197,20 @@ def decode(blob: bytes | memoryview) -> Batch:
         CorruptBatch: the bytes are not a whole, unchanged batch of a version that is known here.
     """
     view = memoryview(blob)
-    _, _, bits, kind, count, body_bytes, time_ms = _read_header(view)
+    _, _, flags, kind, count, body_bytes, time_ms = _read_header(view)
     stored_crc = int.from_bytes(view[_CRC_AT:_HEADER_BYTES], "little")
     if crc32(view[_HEADER_BYTES:], crc32(view[:_CRC_AT])) != stored_crc:
         raise CorruptBatch("The checksum of a batch does not match: its bytes were changed or cut.")
-    flags = _Flags(bits)
     reader = _BodyReader(_body(view[_HEADER_BYTES:], body_bytes, flags), count)
     batch = Batch(
         count=count,
         time_ms=time_ms,
         kind=_KINDS[kind],
         values=reader.binary_column(nullable=False),
-        keys=reader.binary_column(nullable=True) if flags & _Flags.KEYS else None,
-        headers=reader.binary_column(nullable=True) if flags & _Flags.HEADERS else None,
-        times=reader.take(count * 8).cast("q") if flags & _Flags.TIMES else None,
-        kinds=reader.take(count) if flags & _Flags.KINDS else None,
+        keys=reader.binary_column(nullable=True) if flags & _KEYS else None,
+        headers=reader.binary_column(nullable=True) if flags & _HEADERS else None,
+        times=reader.take(count * 8).cast("q") if flags & _TIMES else None,
+        kinds=reader.take(count) if flags & _MIXED else None,
     )
     reader.finish()
     if batch.kinds is not None and max(batch.kinds) > max(Kind):
@@ -241,8 +234,8 @@ def _read_header(view: memoryview) -> tuple[bytes, int, int, int, int, int, int]
     return magic, version, flags, kind, count, body_bytes, time_ms
 
 
-def _body(stored: memoryview, body_bytes: int, flags: _Flags) -> memoryview:
-    if not flags & _Flags.ZSTD:
+def _body(stored: memoryview, body_bytes: int, flags: int) -> memoryview:
+    if not flags & _ZSTD:
         body = stored
     else:
         try:
@@ -295,13 +288,13 @@ def _nullable_column(cells: Sequence[bytes | None]) -> list[bytes]:
     return [validity, *_binary_column([b"" if cell is None else cell for cell in cells])]
 
 
-def _seal(flags: _Flags, count: int, kind: Kind, time_ms: int, parts: Sequence[bytes], *, compress: bool) -> bytes:
+def _seal(flags: int, count: int, kind: Kind, time_ms: int, parts: Sequence[bytes], *, compress: bool) -> bytes:
     pieces = _aligned(parts)
     body_bytes = sum(map(len, pieces))
     if compress:
         packed = zstd.compress(b"".join(pieces))
         if len(packed) < body_bytes:
-            flags |= _Flags.ZSTD
+            flags |= _ZSTD
             pieces = [packed]
     head = _HEADER.pack(MAGIC, VERSION, flags, count, body_bytes, kind, time_ms, 0, 0)[:_CRC_AT]
     checksum = crc32(head)

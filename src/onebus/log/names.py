@@ -1,6 +1,7 @@
 """What logs, records and signals may be called, and which of them live together."""
 
 import unicodedata
+from functools import lru_cache
 
 from onebus.errors import InvalidName
 
@@ -16,6 +17,12 @@ def check_name(name: str) -> str:
     """Return `name` if every store can keep it, and raise `InvalidName` otherwise."""
     if not isinstance(name, str):
         raise InvalidName(f"A name must be text, not {type(name).__name__}.")
+    return _checked(name)
+
+
+# Every call of a store names a log, and the same few over and over.
+@lru_cache(maxsize=10_000)
+def _checked(name: str) -> str:
     if not name:
         raise InvalidName("A name must not be empty.")
     try:

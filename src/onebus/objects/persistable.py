@@ -25,6 +25,8 @@ class Fields:
     """The saved fields of one object: knows what the bus has, and writes what differs."""
 
     def __init__(self, link: Link, name: str, names: Iterable[str]) -> None:
+        if isinstance(names, str):
+            raise InvalidArgument(f"The properties are a list of names, for example [{names!r}].")
         self.name = name
         self.names = tuple(names)
         self._link = link

@@ -73,9 +73,9 @@ class ServerConnections(Connections):
 
     def _free_pipe(self) -> Pipe | None:
         """Return the pipe with the least to do, or None if there had better be another one."""
-        self._pipes = [pipe for pipe in self._pipes if pipe.is_open]
-        pipe = min(self._pipes, key=lambda pipe: pipe.waiting, default=None)
-        if pipe is None or (pipe.waiting and len(self._pipes) < MAX_PIPES):
+        pipes = [pipe for pipe in self._pipes if pipe.is_open]
+        pipe = min(pipes, key=lambda pipe: pipe.waiting, default=None)
+        if pipe is None or (pipe.waiting and len(pipes) < MAX_PIPES):
             return None
         return pipe
 
@@ -84,6 +84,9 @@ class ServerConnections(Connections):
             # Somebody else may have dialled meanwhile.
             pipe = self._free_pipe()
             if pipe is None:
+                for ended in [pipe for pipe in self._pipes if not pipe.is_open]:
+                    self._pipes.remove(ended)
+                    await ended.close()
                 pipe = Pipe(await self._dial())
                 self._pipes.append(pipe)
             return pipe

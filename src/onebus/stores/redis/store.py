@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
+from itertools import count as numbers
 from typing import Any, Final
 
 from onebus.errors import LogFull, StoreUnavailable, VersionConflict
@@ -31,6 +32,8 @@ class RedisStore(Store):
     def __init__(self, url: str, options: StoreOptions | None = None) -> None:
         self._address = parse_address(url)
         super().__init__(self._address.display, options)
+        self._epoch_prefix = secrets.token_hex(8)
+        self._epochs = numbers()
         self._channels = Channels(self._address.database)
         self._connections = _connections_to(self._address, self.options.deadline_seconds)
         self._signals = Signals(self.url, self._connections.dial, self._channels, self.switchboard, self.health)
@@ -78,7 +81,11 @@ class RedisStore(Store):
         return answer
 
     def _append_settings(self, log: str, retain: Retention) -> tuple[Argument, ...]:
-        return _new_epoch(), self._channels.of_growth(log), *limits_of(retain)
+        return self._new_epoch(), self._channels.of_growth(log), *limits_of(retain)
+
+    def _new_epoch(self) -> str:
+        """Return a text that no log has had yet. Most are not used: only a script knows whether a log is new."""
+        return f"{self._epoch_prefix}{next(self._epochs):x}"
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         answer = await self._run(scripts.READ, log_keys(log), after, limit, max_bytes)
@@ -130,7 +137,7 @@ class RedisStore(Store):
 
     async def _touch(self, log: str, ttl_ms: int | None, create: bool) -> bool:
         ttl = NOTHING if ttl_ms is None else ttl_ms
-        return bool(await self._run(scripts.TOUCH, log_keys(log), ttl, _new_epoch() if create else NOTHING))
+        return bool(await self._run(scripts.TOUCH, log_keys(log), ttl, self._new_epoch() if create else NOTHING))
 
     async def _clear(self, log: str) -> None:
         await self._run(scripts.CLEAR, log_keys(log))
@@ -224,10 +231,6 @@ def _connections_to(address: Address, deadline_seconds: float) -> Connections:
             return SentinelConnections(address, connect_seconds)
         case Mode.CLUSTER:
             return ClusterConnections(address, connect_seconds)
-
-
-def _new_epoch() -> str:
-    return secrets.token_hex(8)
 
 
 def _conflict(name: str, version: int, expected: int | None) -> VersionConflict:
