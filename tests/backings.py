@@ -16,7 +16,7 @@ class Backing:
 
     def __init__(self, kind: str, fixture: Callable[[str], Any]) -> None:
         self.kind = kind
-        self._urls = _urls(kind, fixture)
+        self._urls = _urls(kind.removesuffix("-blocking"), fixture)
         self._stores: list[Store] = []
 
     @property

@@ -63,6 +63,18 @@ class NotConnected(BusError):
     code = "not_connected"
 
 
+class WouldDeadlock(BusError):
+    """A blocking call was made in the thread that has to carry it out; make it in another thread."""
+
+    code = "would_deadlock"
+
+
+class UsedAfterFork(BusError):
+    """The bus was connected before this process was forked, and belongs to the parent; create another one."""
+
+    code = "used_after_fork"
+
+
 class AlreadyAttached(BusError):
     """The object is attached or connected already; detach it first, or use another object of the same name."""
 

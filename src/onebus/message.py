@@ -14,6 +14,11 @@ _NO_HEADERS: Mapping[str, str] = {}
 class Keeper(Protocol):
     """What keeps a message for its consumer until it is done."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the consumer has ended, so that it is too late to acknowledge anything."""
+        ...
+
     def ack(self, message_id: int) -> None: ...
 
     async def release(self, message_id: int, delay: float) -> None: ...
@@ -68,6 +73,11 @@ class Message:
     def raw(self) -> bytes:
         """The data as it is stored: bytes, UTF-8 text, or JSON."""
         return self._value
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """What keeps it until it is done; nothing does if it is delivered at most once."""
+        return self._keeper
 
     @property
     def timestamp(self) -> float:

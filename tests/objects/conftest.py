@@ -1,4 +1,7 @@
-"""Tests that ask for a bus run on every store; those that ask for a local one are about the objects alone."""
+"""Tests that ask for a bus run on every store; those that ask for a local one are about the objects alone.
+
+The kinds that end with "-blocking" give the blocking objects instead, behind an adapter.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,12 +13,15 @@ import pytest
 from onebus import Bus
 from tests.backings import Backing
 from tests.clock import FakeClock
+from tests.objects.blocking import BLOCKING_KINDS, create_bus, skip_async_only
 
-KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded")
+KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded", *BLOCKING_KINDS)
+
+FEW_KINDS = ("memory", "sqlite", "redis", *BLOCKING_KINDS)
 
 on_few_stores = pytest.mark.parametrize(
     "backing",
-    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in ("memory", "sqlite", "redis")],
+    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in FEW_KINDS],
     indirect=True,
 )
 """For what no store does in its own way: one in this thread, one in another thread, one on another machine."""
@@ -26,6 +32,7 @@ Connect = Callable[..., Awaitable[Bus]]
 @pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS])
 def backing(request: pytest.FixtureRequest) -> Backing:
     """The place that the buses of one test share, as several processes would share a server."""
+    skip_async_only(request)
     return Backing(request.param, request.getfixturevalue)
 
 
@@ -35,7 +42,7 @@ async def connect(backing: Backing) -> AsyncIterator[Connect]:
     buses: list[Bus] = []
 
     async def connected(**options: Any) -> Bus:
-        bus = Bus(backing.url, **options)
+        bus = create_bus(backing, **options)
         await bus.connect()
         buses.append(bus)
         return bus

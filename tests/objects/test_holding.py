@@ -21,6 +21,7 @@ class NotedHolder:
     """Writes down what a holding asks for."""
 
     log = "log"
+    is_over = False
 
     def __init__(self) -> None:
         self.acks = 0

@@ -13,8 +13,9 @@ import asyncio
 import time
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from onebus.errors import BusError, CorruptBatch, InvalidArgument, LeaseLost, StoreUnavailable
@@ -82,6 +83,7 @@ class ConsumeOptions:
     max_attempts: int | None = None
     prefetch: int | None = None
     wait: bool = True
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         if not self.remove and (self.reliable or self.lease is not None):
@@ -92,6 +94,8 @@ class ConsumeOptions:
             raise InvalidArgument("last is only for reliable=True.")
         if self.lease is not None and not self.lease > 0:
             raise InvalidArgument(f"lease must be greater than 0 seconds, but is {self.lease}.")
+        if self.timeout is not None and not self.timeout >= 0:
+            raise InvalidArgument(f"timeout must be 0 seconds or more, but is {self.timeout}.")
         for name in ("max_attempts", "prefetch"):
             number = getattr(self, name)
             if number is not None and number < 1:
@@ -150,6 +154,11 @@ class Consumer:
         self._stopping = True
         self.stopping.set()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is too late to acknowledge anything."""
+        return self._returning is not None
+
     async def stop(self) -> None:
         """Hand over nothing more, and give back what was not handed over. May be called from a handler."""
         self._stopping = True
@@ -199,10 +208,16 @@ class Consumer:
                 self._forget_finished()
 
     async def _fetch(self) -> "_Fetched":
-        """Claim messages and settle those that are done; wait until there are some."""
+        """Claim messages and settle those that are done; wait until there are some, or for too long."""
+        ends_at, has_looked = self._end_of_patience(), False
         while not self._stopping:
-            if self._is_drained and self.options.wait and not await self._woken():
-                continue
+            if self._is_drained and self.options.wait:
+                if has_looked and time.monotonic() >= ends_at:
+                    self._stopping = True
+                    break
+                if not await self._woken(ends_at):
+                    continue
+            has_looked = True
             try:
                 claim, holdings = await self._claim()
             except StoreUnavailable:
@@ -306,11 +321,14 @@ class Consumer:
         self._is_drained = True
         self._look_at = time.monotonic() + min(seconds, SAFETY_POLL_SECONDS)
 
-    async def _woken(self) -> bool:
+    def _end_of_patience(self) -> float:
+        return inf if self.options.timeout is None else time.monotonic() + self.options.timeout
+
+    async def _woken(self, ends_at: float) -> bool:
         """Wait, and return whether it is time to look; settle what is done meanwhile."""
         if self._watch is None:
             raise RuntimeError("a consumer that waits has a watch")
-        patience = max(self._look_at - time.monotonic(), 0.001)
+        patience = max(min(self._look_at, ends_at) - time.monotonic(), 0.001)
         is_busy = bool(self._done or self._acked)
         self._is_waiting = True
         try:
@@ -450,40 +468,48 @@ class Consumer:
     # Leaving messages where they are
 
     async def _replayed(self) -> AsyncGenerator[Message]:
-        async with self._running():
-            there = await Unfinished.of(self._host.store, self.log)
-            after, epoch = there.position(self.options.index), ""
-            to_skip = max(self.options.index - there.count, 0)
-            while not self._stopping:
-                try:
-                    found = await self._host.store.read(self.log, after=after)
-                except StoreUnavailable:
-                    self._rest(RETRY_SECONDS)
-                    await self._woken()
-                    continue
-                if epoch and found.epoch != epoch:
-                    # Another queue of the same name: its messages count from 1 again.
-                    after, epoch, there = 0, found.epoch, Unfinished()
-                    continue
-                epoch = found.epoch
-                for message in unread(found, after):
-                    after = message.id
-                    if after <= there.last_id and after not in there:
-                        continue
-                    if to_skip:
-                        to_skip -= 1
-                        continue
+        async with aclosing(self._read()) as portions:
+            async for messages in portions:
+                for message in messages:
                     if self._stopping:
                         return
                     self.handed += 1
                     yield message
                     if self.handed == self.options.limit:
                         return
-                if not found.batches:
-                    if not self.options.wait:
+
+    async def _read(self) -> AsyncGenerator[list[Message]]:
+        async with self._running():
+            there = await Unfinished.of(self._host.store, self.log)
+            after, epoch = there.position(self.options.index), ""
+            to_skip = max(self.options.index - there.count, 0)
+            ends_at = self._end_of_patience()
+            while not self._stopping:
+                try:
+                    found = await self._host.store.read(self.log, after=after)
+                except StoreUnavailable:
+                    if time.monotonic() >= ends_at:
                         return
+                    self._rest(RETRY_SECONDS)
+                    await self._woken(ends_at)
+                    continue
+                if epoch and found.epoch != epoch:
+                    # Another queue of the same name: its messages count from 1 again.
+                    after, epoch, there = 0, found.epoch, Unfinished()
+                    continue
+                epoch = found.epoch
+                if found.batches:
+                    messages = [one for one in unread(found, after) if one.id > there.last_id or one.id in there]
+                    after = found.batches[-1].last_id
+                    skipped = min(to_skip, len(messages))
+                    to_skip -= skipped
+                    yield messages[skipped:]
+                    ends_at = self._end_of_patience()
+                elif not self.options.wait or time.monotonic() >= ends_at:
+                    return
+                else:
                     self._rest(SAFETY_POLL_SECONDS)
-                    await self._woken()
+                    await self._woken(ends_at)
 
 
 _Fetched = tuple[Claim, list[Holding]]

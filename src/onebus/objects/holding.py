@@ -19,6 +19,9 @@ class Holder(Protocol):
 
     log: str
 
+    @property
+    def is_over(self) -> bool: ...
+
     def acked(self, holding: "Holding", message_id: int) -> None: ...
 
     async def release(self, leases: list[Lease], delay: float) -> None: ...
@@ -47,6 +50,10 @@ class Holding:
         return bool(self._open)
 
     # What the messages ask for
+
+    @property
+    def is_over(self) -> bool:
+        return self._holder.is_over
 
     def ack(self, message_id: int) -> None:
         if not self._acked:

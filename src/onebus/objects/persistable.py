@@ -177,14 +177,8 @@ class HasLink(Protocol):
     def link(self) -> Link: ...
 
 
-class Persistable:
-    """A class whose annotated attributes are kept on the bus, with their types.
-
-    class Cart(Persistable):
-        items: int = 0
-
-    cart = Cart(bus, "cart-7")
-    """
+class Typed:
+    """What the classes have in common whose annotated attributes are kept on the bus, with their types."""
 
     _types: ClassVar[Mapping[str, Any]] = {}
 
@@ -196,16 +190,49 @@ class Persistable:
             if not name.startswith("_") and get_origin(hint) is not ClassVar and hint is not ClassVar
         }
 
-    def __init__(self, bus: HasLink, name: str, **values: Any) -> None:
+    def __init__(self, link: Link, name: str, values: Mapping[str, Any]) -> None:
         unknown = values.keys() - self._types.keys()
         if unknown:
             raise InvalidArgument(f"{type(self).__name__} has no property {', '.join(sorted(unknown))}.")
-        self._fields = Fields(bus.link, name, self._types)
+        self._fields = Fields(link, name, self._types)
         for field in self._types:
             if field in values:
                 setattr(self, field, values[field])
             elif hasattr(type(self), field):
                 setattr(self, field, copy.deepcopy(getattr(type(self), field)))
+
+    @property
+    def dirty(self) -> list[str]:
+        """The names of the attributes that `save` would save."""
+        return list(self._fields.dirty(self._values()))
+
+    def _values(self) -> dict[str, Any]:
+        return {field: getattr(self, field) for field in self._types if hasattr(self, field)}
+
+    async def _load(self) -> bool:
+        saved = await self._fields.load()
+        values: dict[str, Any] = {}
+        for field, text in (saved or {}).items():
+            try:
+                values[field] = msgspec.json.decode(text, type=self._types[field])
+            except msgspec.ValidationError as error:
+                raise NotSerializable(f"{self._fields.name}.{field} on the bus is of another type: {error}.") from error
+        for field, value in values.items():
+            setattr(self, field, value)
+        return saved is not None
+
+
+class Persistable(Typed):
+    """A class whose annotated attributes are kept on the bus, with their types.
+
+    class Cart(Persistable):
+        items: int = 0
+
+    cart = Cart(bus, "cart-7")
+    """
+
+    def __init__(self, bus: HasLink, name: str, **values: Any) -> None:
+        super().__init__(bus.link, name, values)
 
     async def save(self) -> list[str]:
         """Save the attributes that have changed since they were saved or loaded, and return their names.
@@ -221,21 +248,7 @@ class Persistable:
         Raises:
             NotSerializable: what is there does not have the type of its attribute; nothing was set.
         """
-        saved = await self._fields.load()
-        values: dict[str, Any] = {}
-        for field, text in (saved or {}).items():
-            try:
-                values[field] = msgspec.json.decode(text, type=self._types[field])
-            except msgspec.ValidationError as error:
-                raise NotSerializable(f"{self._fields.name}.{field} on the bus is of another type: {error}.") from error
-        for field, value in values.items():
-            setattr(self, field, value)
-        return saved is not None
-
-    @property
-    def dirty(self) -> list[str]:
-        """The names of the attributes that `save` would save."""
-        return list(self._fields.dirty(self._values()))
+        return await self._load()
 
     async def persist(self, ttl: float) -> None:
         """Keep the object on the bus until `unpersist`, and for `ttl` seconds after that."""
@@ -244,6 +257,3 @@ class Persistable:
     async def unpersist(self) -> None:
         """Let the object expire when its time is up."""
         await self._fields.unpersist()
-
-    def _values(self) -> dict[str, Any]:
-        return {field: getattr(self, field) for field in self._types if hasattr(self, field)}

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, suppress
 from enum import Enum
 from math import inf
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from msgspec import structs
 
@@ -52,6 +52,8 @@ TTL_FIELD: Final = "ttl"
 RESERVED_HEADERS: Final = "onebus-"
 
 _MISSING: Final = object()
+
+AnyConsumer = TypeVar("AnyConsumer", bound=Consumer)
 
 
 class State(Enum):
@@ -406,6 +408,7 @@ class Queue(Emitter):
         max_attempts: int | None = None,
         prefetch: int | None = None,
         wait: bool = True,
+        timeout: float | None = None,
     ) -> AsyncGenerator[Message]:
         """Iterate over messages as they come, until `stop` is called or the loop is left.
 
@@ -418,9 +421,9 @@ class Queue(Emitter):
         With ``remove=False`` nothing is taken away: all messages are read, from the one at ``index`` on, which counts
         from the end if it is negative.
 
-        ``max`` ends the loop after so many messages, ``wait=False`` when no message is waiting. ``prefetch`` sets how
-        many are fetched at once, which otherwise adapts to the pace of the loop. Nothing that was fetched and not
-        handed over is lost when the loop ends.
+        ``max`` ends the loop after so many messages, ``timeout`` when no message has come for so many seconds,
+        ``wait=False`` when no message is waiting. ``prefetch`` sets how many are fetched at once, which otherwise
+        adapts to the pace of the loop. Nothing that was fetched and not handed over is lost when the loop ends.
         A queue that is not attached yet is waited for.
 
         Raises:
@@ -436,8 +439,13 @@ class Queue(Emitter):
             max_attempts=max_attempts,
             prefetch=prefetch,
             wait=wait,
+            timeout=timeout,
         )
-        return Consumer(self, self._log, options, owner=self._link.client).messages()
+        return self.consumer(Consumer, options).messages()
+
+    def consumer(self, kind: type[AnyConsumer], options: ConsumeOptions) -> AnyConsumer:
+        """Return a consumer that has not begun; for what is built on queues."""
+        return kind(self, self._log, options, owner=self._link.client)
 
     async def start(self, **options: Any) -> None:
         """Consume in the background, with a ``message`` event for each message; takes the options of `consume`.

@@ -1,15 +1,20 @@
 """A store in the memory of this process: the rules of the contract, and nothing else.
 
 ``memory://`` is a store of its own. ``memory://name`` is shared by all stores of this process that are
-opened under that name, and is forgotten when the last of them is closed.
+opened under that name, and is forgotten when the last of them is closed. They may live in different threads, each
+with an event loop of its own.
 """
 
+import asyncio
 import secrets
+import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeVar
 
 from onebus.errors import LogFull, VersionConflict
 from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease, ranges_of
@@ -31,6 +36,8 @@ from onebus.stores.base import (
     Verdict,
     spans_of,
 )
+
+T = TypeVar("T")
 
 COMPACT_AFTER = 1000
 
@@ -264,9 +271,11 @@ class Memory:
     logs: dict[str, MemoryLog] = field(default_factory=dict)
     records: dict[str, MemoryRecord] = field(default_factory=dict)
     stores: list["MemoryStore"] = field(default_factory=list)
+    using: threading.Lock = field(default_factory=threading.Lock)
 
 
 _shared: dict[str, Memory] = {}
+_sharing = threading.Lock()
 
 
 class MemoryStore(Store):
@@ -277,17 +286,28 @@ class MemoryStore(Store):
         self._name = name
         self._memory = Memory()
         self._now_ms = self.options.clock or _wall_clock_ms
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def _open(self) -> None:
-        if self._name:
-            self._memory = _shared.setdefault(self._name, Memory())
-        self._memory.stores.append(self)
+        self._loop = asyncio.get_running_loop()
+        with _sharing:
+            if self._name:
+                self._memory = _shared.setdefault(self._name, Memory())
+            self._memory.stores = [*self._memory.stores, self]
 
     async def _close(self) -> None:
-        if self in self._memory.stores:
-            self._memory.stores.remove(self)
-        if not self._memory.stores:
-            _shared.pop(self._name, None)
+        with _sharing:
+            self._memory.stores = [store for store in self._memory.stores if store is not self]
+            if not self._memory.stores and _shared.get(self._name) is self._memory:
+                del _shared[self._name]
+
+    async def _call(self, operation: Callable[[], Awaitable[T]], *, repeatable: bool = False) -> T:
+        async def alone() -> T:
+            # Nothing here ever waits, so no other thread does for longer than one operation takes.
+            with self._memory.using:
+                return await operation()
+
+        return await super()._call(alone, repeatable=repeatable)
 
     async def _probe(self) -> None:
         return
@@ -430,7 +450,7 @@ class MemoryStore(Store):
         return self._memory.records.pop(name, None) is not None
 
     async def _signal(self, name: str, payload: bytes) -> int:
-        return sum(store.switchboard.deliver(name, payload) > 0 for store in self._memory.stores)
+        return sum(store._hear(name, payload) for store in self._memory.stores)
 
     async def _inspect(self) -> Inspection:
         durability = Finding(
@@ -457,7 +477,21 @@ class MemoryStore(Store):
 
     def _wake(self, log: str) -> None:
         for store in self._memory.stores:
-            store.switchboard.wake(log)
+            store._in_its_thread(store.switchboard.wake, log)
+
+    def _hear(self, name: str, payload: bytes) -> bool:
+        is_heard = self.switchboard.hears(name)
+        if is_heard:
+            self._in_its_thread(self.switchboard.deliver, name, payload)
+        return is_heard
+
+    def _in_its_thread(self, tell: Callable[..., object], *news: object) -> None:
+        if self._loop is asyncio.get_running_loop():
+            tell(*news)
+        elif self._loop is not None:
+            # The loop is closed when a program ends without closing its store: nobody is left to be told.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(tell, *news)
 
 
 def _wall_clock_ms() -> int:

@@ -125,6 +125,10 @@ class Switchboard:
     def heard_signals(self) -> list[str]:
         return list(self._subscriptions)
 
+    def hears(self, signal: str) -> bool:
+        """Return whether anybody here listens to a signal."""
+        return signal in self._subscriptions
+
     @contextmanager
     def watch(self, log: str) -> Iterator[Watch]:
         watch = Watch(log)

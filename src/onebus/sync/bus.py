@@ -1,0 +1,126 @@
+"""The bus for blocking code."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from onebus.bus import DEFAULT_URL
+from onebus.bus import Bus as AsyncBus
+from onebus.objects.link import Clock
+from onebus.objects.queue import DEFAULT_TTL_SECONDS
+from onebus.objects.queues import QueueState
+from onebus.sync.channel import Channel
+from onebus.sync.events import Emitter
+from onebus.sync.persistable import Persisted
+from onebus.sync.portal import Portal
+from onebus.sync.pubsub import PubSub
+from onebus.sync.queue import Queue
+from onebus.sync.service import Service
+
+
+class Bus(Emitter):
+    """One message bus for blocking code; see `onebus.Bus`. Use it in ``with``, or call `connect` and `disconnect`.
+
+    It runs in a thread of its own, and may be used by any number of threads. A process that is forked needs a bus of
+    its own. Handlers of events run in other threads, so they may block and may use the bus.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] = DEFAULT_URL,
+        *,
+        log: logging.Logger | None = None,
+        log_level: str | None = None,
+        deadline_seconds: float = 10.0,
+        max_message_bytes: int = 1024 * 1024,
+        clock: Clock | None = None,
+    ) -> None:
+        self.wrapped = AsyncBus(
+            url,
+            log=log,
+            log_level=log_level,
+            deadline_seconds=deadline_seconds,
+            max_message_bytes=max_message_bytes,
+            clock=clock,
+        )
+        """The bus that runs in the thread."""
+        self.portal = Portal()
+        """The way into the thread."""
+        super().__init__(self.portal, self.wrapped.events)
+
+    @classmethod
+    def create(cls, url: str | Sequence[str] = DEFAULT_URL, **options: Any) -> Self:
+        """Create a bus, as its constructor does."""
+        return cls(url, **options)
+
+    # Life
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    @property
+    def url(self) -> str | Sequence[str]:
+        return self.wrapped.url
+
+    def connect(self) -> None:
+        """Connect to the stores; see `onebus.Bus.connect`."""
+        self.portal.call(self.wrapped.connect())
+
+    def disconnect(self) -> None:
+        """Detach every object and close the stores; see `onebus.Bus.disconnect`. The thread of the bus ends.
+
+        Calls that still wait in other threads fail with `NotConnected`. In a forked process this does nothing.
+        """
+        self.portal.finish(self.wrapped.disconnect())
+        self.portal.stop()
+
+    @property
+    def is_online(self) -> bool:
+        """Whether all stores can be reached."""
+        return self.wrapped.is_online
+
+    # Logging
+
+    @property
+    def log(self) -> logging.Logger:
+        return self.wrapped.log
+
+    def with_log(self, log: logging.Logger) -> Self:
+        """Write to another logger; returns the bus."""
+        self.wrapped.with_log(log)
+        return self
+
+    def debug(self, on: bool = True) -> Self:
+        """Write debug messages to the log, or do so no more."""
+        self.wrapped.debug(on)
+        return self
+
+    # Objects
+
+    def queue(self, name: str, *, ttl: float = DEFAULT_TTL_SECONDS, max_size: int | None = None) -> Queue:
+        """Return an object for the queue `name`; see `onebus.Bus.queue`."""
+        return Queue(self.portal, self.wrapped.queue(name, ttl=ttl, max_size=max_size))
+
+    def queues(self, prefix: str = "") -> list[QueueState]:
+        """Return the state of every queue whose name starts with `prefix`; see `onebus.Bus.queues`."""
+        return self.portal.call(self.wrapped.queues(prefix))
+
+    def channel(self, name: str, local: str = "local", remote: str = "remote") -> Channel:
+        """Return one end of the channel `name`; see `onebus.Bus.channel`."""
+        return Channel(self.portal, self.wrapped.channel(name, local, remote))
+
+    def pubsub(self, name: str) -> PubSub:
+        """Return an object to publish to, and to receive from, `name`; see `onebus.Bus.pubsub`."""
+        return PubSub(self.portal, self.wrapped.pubsub(name))
+
+    def persistify(self, name: str, target: Any, properties: Iterable[str]) -> Persisted:
+        """Return an object that stands for `target`; see `onebus.Bus.persistify`."""
+        return Persisted(self.portal, self.wrapped.persistify(name, target, properties))
+
+    def service(self, name: str) -> Service:
+        """Return an object to serve requests to the service `name`, or to make them; see `onebus.Bus.service`."""
+        return Service(self.portal, self.wrapped.service(name))
