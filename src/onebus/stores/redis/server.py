@@ -89,6 +89,9 @@ class ServerConnections(Connections):
                     await ended.close()
                 pipe = Pipe(await self._dial())
                 self._pipes.append(pipe)
+            if not self._is_open:
+                # It was closed while this was dialled.
+                await self._drop_pipes()
             return pipe
 
     async def _drop_pipes(self) -> None:
