@@ -1,6 +1,7 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -366,6 +367,21 @@ async def test_posting_more_than_may_wait_is_refused_and_appending_waits(slow: S
     assert [payloads[-1] for log, payloads in slow.batches if log == "log"][-1] == b"5"
     writer.post_value("log", b"x", Kind.BYTES)
     await writer.flush()
+
+
+async def test_a_post_never_overtakes_those_who_wait_for_room(slow: SlowLog) -> None:
+    writer = writer_to(slow, WriterLimits(max_waiting_bytes=10))
+    writer.post_value("log", bytes(20), Kind.BYTES)
+    waiting = start(writer, b"first", b"second")
+    await turn()
+    slow.let(1)
+    await turn()
+
+    with suppress(Overloaded):
+        writer.post_value("log", b"late", Kind.BYTES)
+    slow.let(10)
+
+    assert await asyncio.gather(*waiting) == [2, 3]
 
 
 async def test_who_waits_for_room_may_leave(slow: SlowLog) -> None:

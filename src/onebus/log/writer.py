@@ -247,9 +247,8 @@ class LogWriter:
         """
         size = _size(entry)
         self._check(size)
-        batch = self._batch_for(log, None, 1, size)
-        batch.messages.append(entry)
-        return Receipt(batch, len(batch.messages) - 1)
+        self._check_turn()
+        return self._add(log, entry, None, size)
 
     def post_value(self, log: str, value: bytes, kind: Kind) -> Receipt:
         """Accept one message that is nothing but a value: as `post`, at a fraction of the cost."""
@@ -263,14 +262,15 @@ class LogWriter:
             or batch.size + size > self._max_bytes
             or size > self._max_message_bytes
             or self._waiting_bytes > self._max_waiting_bytes
+            or self._for_room
         ):
             self._check(size)
-            batch = self._batch_for(log, kind, 1, size)
-        else:
-            batch.size += size
-            self._waiting_bytes += size
+            self._check_turn()
+            return self._add(log, value, kind, size)
+        batch.size += size
+        self._waiting_bytes += size
         messages = batch.messages
-        messages.append(value if batch.kind is kind else Entry(value, kind))
+        messages.append(value)
         return Receipt(batch, len(messages) - 1)
 
     # Waiting
@@ -286,13 +286,13 @@ class LogWriter:
         """
         self.check(entry)
         await self.room()
-        return await self.post(log, entry)
+        return await self._add(log, entry, None, _size(entry))
 
     async def append_value(self, log: str, value: bytes, kind: Kind) -> int:
         """Append one message that is nothing but a value, as `append` does."""
         self._check(len(value))
         await self.room()
-        return await self.post_value(log, value, kind)
+        return await self._add(log, value, kind, len(value))
 
     async def append_many(self, log: str, entries: Sequence[Entry]) -> list[int]:
         """Append messages and return their ids: ascending, and dense within each batch that the list fills.
@@ -337,6 +337,13 @@ class LogWriter:
                 "send less, or raise max_message_bytes."
             )
 
+    def _check_turn(self) -> None:
+        """Refuse those who do not wait while there is no room, or others wait for it."""
+        if self._is_full or self._for_room:
+            raise Overloaded(
+                f"{self._waiting_bytes} bytes wait to be stored already. Await what was pushed before pushing more."
+            )
+
     async def room(self) -> None:
         """Return when it is the caller's turn and there is room for one more."""
         if self._is_full or self._for_room:
@@ -352,14 +359,17 @@ class LogWriter:
         if self._for_room and not self._is_full and not self._for_room[0].done():
             self._for_room[0].set_result(None)
 
+    def _add(self, log: str, message: Entry | bytes, kind: Kind | None, size: int) -> Receipt:
+        batch = self._batch_for(log, kind, 1, size)
+        if kind is not None and batch.kind is not kind:
+            message = Entry(cast("bytes", message), kind)
+        batch.messages.append(message)
+        return Receipt(batch, len(batch.messages) - 1)
+
     def _batch_for(self, log: str, kind: Kind | None, count: int, size: int) -> _Batch:
         """Return the batch that takes `count` more messages, and make it expect them."""
         if self._closed:
             raise StoreClosed("The writer is closed and accepts no more messages.")
-        if self._is_full:
-            raise Overloaded(
-                f"{self._waiting_bytes} bytes wait to be stored already. Await what was pushed before pushing more."
-            )
         lane = self._lanes.get(log)
         if lane is None:
             lane = self._lanes[log] = _Lane()

@@ -80,7 +80,8 @@ class Channel(Emitter):
     async def connect(self, *, ttl: float = DEFAULT_TTL_SECONDS, **options: Any) -> None:
         """Connect to the channel, and receive messages as ``message`` events.
 
-        Takes the options of `Queue.consume`: with ``reliable=True`` each message has to be acknowledged.
+        Takes the options of `Queue.consume` that concern delivery: with ``reliable=True`` each message has to be
+        acknowledged.
 
         Raises:
             AlreadyAttached: this object is connected already.
@@ -121,6 +122,9 @@ class Channel(Emitter):
     async def _open(self, own_role: str, other_role: str, ttl: float, options: dict[str, Any]) -> None:
         if self._inbox is not None:
             raise AlreadyAttached(f"cannot connect to channel {self.name!r}: already connected")
+        for option in ("max", "remove", "index"):
+            if option in options:
+                raise InvalidArgument(f"A channel receives all messages, and removes them: {option}= is not for it.")
         inbox = Queue(self._link, self.name, ttl=ttl, log=f"{self._place}|{own_role}")
         outbox = Queue(self._link, self.name, ttl=ttl, log=f"{self._place}|{other_role}")
         messages = inbox.consume(**options)
