@@ -12,20 +12,20 @@ the rest to its peers, a fast one takes thousands.
 import asyncio
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from onebus.errors import BusError, CorruptBatch, InvalidArgument, LeaseLost, StoreUnavailable
-from onebus.log.batch import Batch, decode
+from onebus.errors import BusError, CorruptBatch, LeaseLost, StoreUnavailable
+from onebus.log.batch import decode
 from onebus.log.claims import Lease
-from onebus.log.stored import StoredBatch
 from onebus.message import Message
 from onebus.objects.holding import Holding
+from onebus.objects.options import ConsumeOptions
 from onebus.objects.unfinished import Unfinished
-from onebus.stores.base import Claim, Lost, Slice, Store
+from onebus.objects.unpacking import claimed_messages, unread_messages
+from onebus.stores.base import Claim, Lost, Store
 from onebus.stores.following import RETRY_SECONDS, SAFETY_POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -68,50 +68,6 @@ class Host(Protocol):
 
     async def bury(self, messages: Sequence[Message], reason: str) -> None:
         """Put messages into the dead-letter queue."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeOptions:
-    """How to consume; see `onebus.objects.queue.Queue.consume`."""
-
-    max: int | None = None
-    remove: bool = True
-    index: int = 0
-    reliable: bool = False
-    last: int = 0
-    lease: float | None = None
-    max_attempts: int | None = None
-    prefetch: int | None = None
-    wait: bool = True
-    timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        if not self.remove and (self.reliable or self.lease is not None):
-            raise InvalidArgument("remove=False leaves the messages where they are: there is nothing to acknowledge.")
-        if self.index and self.remove:
-            raise InvalidArgument("index is only for remove=False.")
-        if self.last and not self.reliable:
-            raise InvalidArgument("last is only for reliable=True.")
-        if self.lease is not None and not self.lease > 0:
-            raise InvalidArgument(f"lease must be greater than 0 seconds, but is {self.lease}.")
-        if self.timeout is not None and not self.timeout >= 0:
-            raise InvalidArgument(f"timeout must be 0 seconds or more, but is {self.timeout}.")
-        for name in ("max_attempts", "prefetch"):
-            number = getattr(self, name)
-            if number is not None and number < 1:
-                raise InvalidArgument(f"{name} must be at least 1, but is {number}.")
-        if self.max_attempts is not None and not self.needs_ack:
-            raise InvalidArgument("max_attempts needs reliable=True or lease=…: without them there is one attempt.")
-
-    @property
-    def needs_ack(self) -> bool:
-        """Whether messages are delivered again unless they are acknowledged."""
-        return self.reliable or self.lease is not None
-
-    @property
-    def limit(self) -> int | None:
-        """How many messages are wanted in all; a negative `max` means any number, as none does."""
-        return None if self.max is None or self.max < 0 else self.max
 
 
 class Consumer:
@@ -272,7 +228,7 @@ class Consumer:
         except CorruptBatch as error:
             await self._put_aside(holdings, error, CORRUPT_PAUSE_SECONDS)
             return []
-        received = [(holding, _messages(holding, decoded, self.options.needs_ack)) for holding in holdings]
+        received = [(holding, claimed_messages(holding, decoded, self.options.needs_ack)) for holding in holdings]
         if self.options.last or self.options.max_attempts is not None:
             return [(holding, await self._sorted_out(holding, messages)) for holding, messages in received]
         return received
@@ -499,7 +455,9 @@ class Consumer:
                     continue
                 epoch = found.epoch
                 if found.batches:
-                    messages = [one for one in unread(found, after) if one.id > there.last_id or one.id in there]
+                    messages = [
+                        one for one in unread_messages(found, after) if one.id > there.last_id or one.id in there
+                    ]
                     after = found.batches[-1].last_id
                     skipped = min(to_skip, len(messages))
                     to_skip -= skipped
@@ -513,47 +471,3 @@ class Consumer:
 
 
 _Fetched = tuple[Claim, list[Holding]]
-
-
-def _messages(holding: Holding, decoded: Sequence[tuple[StoredBatch, Batch]], needs_ack: bool) -> list[Message]:
-    """Return the messages of one lease."""
-    lease = holding.lease
-    keeper = holding if needs_ack else None
-    found: list[Message] = []
-    for stored, batch in decoded:
-        first, last = max(lease.first, stored.first_id), min(lease.last, stored.last_id)
-        if first > last:
-            continue
-        begin, end = first - stored.first_id, last - stored.first_id + 1
-        if batch.is_plain:
-            kind, time_ms, attempts = batch.kind, batch.time_ms, lease.attempts
-            found += [
-                Message(first + offset, value, kind, time_ms, attempts, keeper)
-                for offset, value in enumerate(batch.payloads()[begin:end])
-            ]
-        else:
-            found += [
-                Message(
-                    first + offset,
-                    entry.value,
-                    entry.kind,
-                    entry.time_ms or batch.time_ms,
-                    lease.attempts,
-                    keeper,
-                    entry.key,
-                    entry.headers,
-                )
-                for offset, entry in enumerate(batch.entries()[begin:end])
-            ]
-    return found
-
-
-def unread(found: Slice, after: int) -> Iterator[Message]:
-    """Return the messages of a slice that follow an id."""
-    for stored in found.batches:
-        batch = decode(stored.blob)
-        for offset, entry in enumerate(batch.entries()):
-            message_id = stored.first_id + offset
-            if message_id > after:
-                time_ms = entry.time_ms or batch.time_ms
-                yield Message(message_id, entry.value, entry.kind, time_ms, 0, None, entry.key, entry.headers)

@@ -32,15 +32,18 @@ from onebus.log.batch import Entry, Kind, count_of
 from onebus.log.names import check_name
 from onebus.log.writer import LogWriter
 from onebus.message import Message
-from onebus.objects.consumer import ConsumeOptions, Consumer, unread
+from onebus.objects.consumer import Consumer
 from onebus.objects.deadletters import DeadLetters
 from onebus.objects.delays import DUE_HEADER, Delays
 from onebus.objects.early import EarlyPush, NamedPush
 from onebus.objects.link import Link
+from onebus.objects.metadata import Metadata
 from onebus.objects.once import Once
+from onebus.objects.options import ConsumeOptions
 from onebus.objects.places import place_of_object
 from onebus.objects.unfinished import Unfinished
-from onebus.payload import Data, pack, pack_json, unpack
+from onebus.objects.unpacking import unread_messages
+from onebus.payload import Data, pack
 from onebus.stores.base import Store
 
 DEFAULT_TTL_SECONDS: Final = 30.0
@@ -48,7 +51,6 @@ MAX_EARLY_PUSHES: Final = 10_000
 ONCE_SECONDS: Final = 300.0
 """How long a message id keeps a push from being repeated, unless it says otherwise."""
 
-TTL_FIELD: Final = "ttl"
 RESERVED_HEADERS: Final = "onebus-"
 
 _MISSING: Final = object()
@@ -96,7 +98,7 @@ class Queue(Emitter):
         self._has_left = asyncio.Event()
         self._later_log = f"{self._log}|later"
         self._dead_log = f"{self._log}|dead"
-        self._metadata_record = f"{self._log}|metadata"
+        self._metadata = Metadata(link, f"{self._log}|metadata")
         self._delays = Delays(link, self._later_log, self._log, self.events)
         self._dead_letters = DeadLetters(link, self._dead_log, self._log, self._create)
         self._pushed = 0
@@ -167,7 +169,7 @@ class Queue(Emitter):
             await self._writer.flush()
             try:
                 if await self._link.store.touch(self._log):
-                    await self._touch_metadata()
+                    await self._metadata.touch(self._ttl)
             except BusError as error:
                 await self.events.emit("error", error)
         await self.events.emit("detached")
@@ -184,7 +186,7 @@ class Queue(Emitter):
         store = self._link.store
         for log in (self._log, self._later_log, self._dead_log):
             await store.drop(log)
-        await store.delete(self._metadata_record)
+        await self._metadata.drop()
         await self._link.tell_closed(self._log)
         await self.events.emit("closed")
 
@@ -238,10 +240,7 @@ class Queue(Emitter):
         store = self._link.store
         if not await store.touch(self._log, ttl_seconds=self._ttl):
             await self._create()
-        await self._touch_metadata()
-
-    async def _touch_metadata(self) -> None:
-        await self._link.store.put(self._metadata_record, {TTL_FIELD: pack_json(self._ttl)}, ttl_seconds=self._ttl)
+        await self._metadata.touch(self._ttl)
 
     def _health_changed(self, online: bool) -> None:
         if online:
@@ -570,7 +569,7 @@ class Queue(Emitter):
         found: list[Message] = []
         after = waiting.position(0)
         while len(found) < limit and after < waiting.last_id:
-            messages = list(unread(await store.read(self._log, after=after, limit=limit), after))
+            messages = list(unread_messages(await store.read(self._log, after=after, limit=limit), after))
             if not messages:
                 break
             found += [message for message in messages if message.id in waiting]
@@ -596,21 +595,13 @@ class Queue(Emitter):
         ``metadata(key, value)`` and ``metadata({key: value, …})`` set; ``metadata(key)`` returns one value, or None;
         ``metadata()`` returns all. What is noted lives as long as the queue.
         """
+        if isinstance(key, str) and value is not _MISSING:
+            key = {key: value}
         if isinstance(key, Mapping):
-            return await self._set_metadata(key)
-        if value is not _MISSING and key is not None:
-            return await self._set_metadata({key: value})
-        record = await self._link.store.get(self._metadata_record)
-        fields = record.fields if record is not None else {}
-        noted = {name: unpack(text, Kind.JSON) for name, text in fields.items()}
+            ttl = self._ttl if self.is_attached else await self.ttl() or self._own_ttl
+            return await self._metadata.note(key, ttl)
+        noted = await self._metadata.all()
         return noted if key is None else noted.get(key)
-
-    async def _set_metadata(self, values: Mapping[str, Data]) -> None:
-        if TTL_FIELD in values:
-            raise InvalidArgument(f"{TTL_FIELD!r} is what the queue notes by itself; choose another key.")
-        fields = {name: pack_json(value) for name, value in values.items()}
-        ttl = self._ttl if self.is_attached else await self.ttl() or self._own_ttl
-        await self._link.store.put(self._metadata_record, fields, ttl_seconds=ttl)
 
 
 def _entry(value: bytes, kind: Kind, key: str | bytes | None, headers: Mapping[str, str] | None) -> Entry:

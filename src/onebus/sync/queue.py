@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from onebus.errors import NotAttached
-from onebus.objects.consumer import ConsumeOptions
+from onebus.objects.options import ConsumeOptions
 from onebus.objects.queue import ONCE_SECONDS
 from onebus.objects.queue import Queue as AsyncQueue
 from onebus.payload import Data
