@@ -21,6 +21,8 @@ TRAFFIC_WINDOW: Final = 200
 a thousand, consumers of the same process fall behind for several cycles."""
 SINGLE_WINDOW: Final = 20_000
 """And when it has only one."""
+AWAITED: Final = 100
+"""Then one of so many pushes is awaited: they are stored in order, and the queue counts what was."""
 
 
 class OnebusSide:
@@ -110,12 +112,15 @@ class Push:
             await gate.passed()
             watch = Stopwatch(self.load.messages)
             waiting: deque[Awaitable[int]] = deque()
-            for _ in range(self.load.messages):
-                waiting.append(queue.push(MESSAGE))
-                if len(waiting) == SINGLE_WINDOW:
-                    await waiting.popleft()
-            for receipt in waiting:
-                await receipt
+            for number in range(self.load.messages):
+                receipt = queue.push(MESSAGE)
+                if number % AWAITED == 0:
+                    waiting.append(receipt)
+                    if len(waiting) == SINGLE_WINDOW // AWAITED:
+                        await waiting.popleft()
+            await receipt
+            if queue.pushed != self.load.messages:
+                raise RuntimeError(f"of {self.load.messages} messages {queue.pushed} were pushed")
             watch.count(self.load.messages)
             return watch.stop()
 
