@@ -92,6 +92,8 @@ class Consumer:
         self._watch: Watch | None = None
         self._is_waiting = False
         self._is_drained = False
+        self._is_parked = False
+        self._has_parked = False
         self._look_at = 0.0
         self._stopping = False
         self._returning: asyncio.Task[None] | None = None
@@ -131,6 +133,7 @@ class Consumer:
                 self._stopping = True
             if not self._stopping:
                 self._watch = await stack.enter_async_context(self._host.store.watch(self.log))
+                self._owner = self._watch.token
             yield
 
     # Removing messages
@@ -167,12 +170,16 @@ class Consumer:
         """Claim messages and settle those that are done; wait until there are some, or for too long."""
         ends_at, has_looked = self._end_of_patience(), False
         while not self._stopping:
-            if self._is_drained and self.options.wait:
+            if (claimed := self._handed_over()) is not None:
+                return claimed
+            if self._is_drained and self.options.wait and not self._should_park:
                 if has_looked and time.monotonic() >= ends_at:
                     self._stopping = True
                     break
                 if not await self._woken(ends_at):
                     continue
+                if (claimed := self._handed_over()) is not None:
+                    return claimed
             has_looked = True
             try:
                 claim, holdings = await self._claim()
@@ -202,6 +209,7 @@ class Consumer:
             limit = self._limit
             if self.options.limit is not None:
                 limit = min(limit, self.options.limit - self.handed)
+            waiter = self._watch if self._may_park else None
             claim = await self._host.store.claim(
                 self.log,
                 limit=limit,
@@ -210,8 +218,11 @@ class Consumer:
                 owner=self._owner,
                 max_bytes=MAX_PREFETCH_BYTES,
                 settle=done,
+                waiter=waiter,
             )
             del self._done[: len(done)]
+            self._is_parked = waiter is not None and not claim.leases
+            self._has_parked = self._has_parked or waiter is not None
             for lease in claim.leases:
                 if lease.attempts > 1:
                     self._lose([(lease.first, lease.last)])
@@ -220,6 +231,25 @@ class Consumer:
             if claim.count < limit and sum(len(batch.blob) for batch in claim.batches) < SMALL_BYTES:
                 self._rest(SAFETY_POLL_SECONDS if claim.retry_after_seconds is None else claim.retry_after_seconds)
             return claim, holdings
+
+    @property
+    def _may_park(self) -> bool:
+        """Whether the store may claim the next messages for this consumer, which has nothing in hand."""
+        return self._host.store.hands_over and self.options.wait and not self._holdings and not self._stopping
+
+    @property
+    def _should_park(self) -> bool:
+        return self._may_park and not self._is_parked
+
+    def _handed_over(self) -> "_Fetched | None":
+        """Return what the store has claimed for this consumer while it waited."""
+        claimed = self._watch.take_claimed() if self._watch is not None else None
+        if claimed is None:
+            return None
+        self._is_parked = False
+        holding = Holding(claimed.lease, self)
+        self._holdings.append(holding)
+        return Claim([claimed.lease], [claimed.batch]), [holding]
 
     async def _received(self, claim: Claim, holdings: list[Holding]) -> list[tuple[Holding, list[Message]]]:
         """Return the messages of a claim, without those that are not to be delivered."""
@@ -405,6 +435,7 @@ class Consumer:
         try:
             if self._claiming is not None:
                 await asyncio.gather(self._claiming, return_exceptions=True)
+            await self._unpark()
             holdings = list(self._holdings)
             if not self.options.needs_ack:
                 self._done += [lease for holding in holdings for lease in holding.take_handed()]
@@ -413,6 +444,16 @@ class Consumer:
             await self._release([lease for holding in holdings for lease in holding.take_handed()], attempted=True)
         except BusError as error:
             await self._host.report(error)
+
+    async def _unpark(self) -> None:
+        """Wait no more, and learn what was handed over in the last moment."""
+        if self._watch is None or not self._has_parked:
+            return
+        known = {lease.fence for lease in self._done} | {holding.lease.fence for holding in self._holdings}
+        # Of a store that is away nobody learns anything; what it holds comes back when the lease ends.
+        with suppress(StoreUnavailable):
+            held = await self._host.store.stop_waiting(self.log, self._watch, owner=self._owner)
+            self._holdings += [Holding(lease, self) for lease in held if lease.fence not in known]
 
     async def _release(self, leases: list[Lease], *, attempted: bool) -> None:
         if not leases:

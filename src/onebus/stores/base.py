@@ -59,7 +59,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Self, TypeVar
+from typing import ClassVar, Final, Self, TypeVar
 
 from onebus.errors import BusError, InvalidArgument, LeaseLost, PayloadTooLarge, StoreClosed, StoreUnavailable
 from onebus.log.batch import count_of
@@ -195,6 +195,9 @@ class Store(ABC):
     implement the underscored ones, which may rely on good arguments.
     """
 
+    hands_over: ClassVar[bool] = False
+    """Whether messages are claimed for those who wait for them, as they are appended."""
+
     def __init__(self, url: str, options: StoreOptions | None = None) -> None:
         self.url = url
         """Where the store is, without its password."""
@@ -302,6 +305,7 @@ class Store(ABC):
         owner: str = "",
         max_bytes: int = 4 * MEBIBYTE,
         settle: Sequence[Lease] = (),
+        waiter: Watch | None = None,
     ) -> Claim:
         """Take up to `limit` messages that nobody holds: freed ones first, then new ones, by id.
 
@@ -310,14 +314,22 @@ class Store(ABC):
         At least one message is taken if there is one, even if its batch exceeds ``max_bytes``.
 
         ``settle`` first settles earlier leases, in the same step; those that were lost are named in the claim.
+
+        With ``waiter``, a store that finds nothing may claim the next messages for this watch as they are appended, and
+        hand them over with the wake-up (`Watch.take_claimed`). The watch then has to be given to `stop_waiting`.
         """
         check_name(log)
         _check_positive(limit=limit, max_bytes=max_bytes)
         if lease_seconds is not None:
             _check_positive(lease_seconds=lease_seconds)
         lease_ms = None if lease_seconds is None else _milliseconds(lease_seconds)
-        request = ClaimRequest(limit, lease_ms, redeliver, owner, max_bytes, tuple(settle))
+        request = ClaimRequest(limit, lease_ms, redeliver, owner, max_bytes, tuple(settle), waiter)
         return await self._call(lambda: self._claim(log, request))
+
+    async def stop_waiting(self, log: str, waiter: Watch, *, owner: str) -> Sequence[Lease]:
+        """Claim nothing more for a watch, and return what its `owner` holds, known to it or not."""
+        check_name(log)
+        return await self._call(lambda: self._stop_waiting(log, waiter, owner), repeatable=True)
 
     async def settle(self, log: str, leases: Sequence[Lease]) -> None:
         """Declare messages done. A batch of which every message is done is deleted.
@@ -570,6 +582,10 @@ class Store(ABC):
 
     async def _stop_watching(self, log: str) -> None: ...
 
+    async def _stop_waiting(self, log: str, waiter: Watch, owner: str) -> Sequence[Lease]:
+        """Only for stores that hand messages over."""
+        return ()
+
     @abstractmethod
     async def _inspect(self) -> Inspection: ...
 
@@ -634,6 +650,7 @@ class ClaimRequest:
     owner: str
     max_bytes: int
     settle: tuple[Lease, ...]
+    waiter: Watch | None = None
 
 
 def spans_of(holds: Iterable[Hold], head: int, last_id: int, now_ms: int) -> list[Span]:

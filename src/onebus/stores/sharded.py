@@ -211,6 +211,9 @@ class ShardedStore(Store):
         async with shard.watch(log) as watch:
             yield watch
 
+    async def _stop_waiting(self, log: str, waiter: Watch, owner: str) -> Sequence[Lease]:
+        return await self._look(log, lambda it: it._stop_waiting(log, waiter, owner))
+
     async def _inspect(self) -> Inspection:
         inspections = await asyncio.gather(*(shard.inspect() for shard in self._shards))
         findings = [

@@ -8,14 +8,25 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Self, TypeVar
+from uuid import uuid4
 
 from onebus.errors import SignalsMissed, StoreClosed
+from onebus.log.claims import Lease
 from onebus.log.stored import StoredBatch
 from onebus.stores.news import News
 
 MAX_WAITING_SIGNALS: Final = 10_000
 MAX_WAITING_NEWS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Messages that a store has claimed for somebody who waits."""
+
+    lease: Lease
+    batch: StoredBatch
 
 
 class Watch:
@@ -24,8 +35,11 @@ class Watch:
     def __init__(self, log: str) -> None:
         self.log = log
         self._event = asyncio.Event()
+        self.token = uuid4().hex
+        """Tells this watch from all others, for stores that hand messages over to it."""
         self._news: list[News] = []
         self._must_look = False
+        self._claims: deque[Claimed] = deque()
 
     def wake(self, news: News | None = None) -> None:
         if news is None or len(self._news) == MAX_WAITING_NEWS:
@@ -47,6 +61,15 @@ class Watch:
         firsts = [after + 1, *(batch.last_id + 1 for batch in batches)]
         is_dense = all(batch.first_id == first for batch, first in zip(batches, firsts, strict=False))
         return batches if is_dense and all(one.epoch == epoch for one in news) else []
+
+    def hand_over(self, claimed: Claimed) -> None:
+        """Bring messages that the store has claimed for whoever waits here."""
+        self._claims.append(claimed)
+        self._event.set()
+
+    def take_claimed(self) -> Claimed | None:
+        """Return messages that were handed over, if any were."""
+        return self._claims.popleft() if self._claims else None
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Return True once the log may have something new, False when the time is up.
@@ -116,6 +139,26 @@ class Switchboard:
     def __init__(self) -> None:
         self._watches: dict[str, set[Watch]] = {}
         self._subscriptions: dict[str, set[Subscription]] = {}
+        self._expectant: dict[str, Watch] = {}
+
+    def expect(self, watch: Watch) -> bool:
+        """Remember a watch to which messages may be handed over; return whether that is new."""
+        is_new = watch.token not in self._expectant
+        self._expectant[watch.token] = watch
+        return is_new
+
+    def forget(self, watch: Watch) -> None:
+        self._expectant.pop(watch.token, None)
+
+    def hand_over(self, token: str, claimed: Claimed) -> None:
+        watch = self._expectant.get(token)
+        if watch is not None:
+            watch.hand_over(claimed)
+
+    @property
+    def expectant(self) -> list[str]:
+        """The tokens of all watches to which messages may be handed over."""
+        return list(self._expectant)
 
     @property
     def watched_logs(self) -> list[str]:

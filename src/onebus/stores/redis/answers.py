@@ -8,6 +8,8 @@ from onebus.log.claims import Lease
 from onebus.log.retention import Retention
 from onebus.log.stored import Origin, StoredBatch
 from onebus.stores.base import Claim, LogStat, Lost, Span
+from onebus.stores.news import News
+from onebus.stores.switchboard import Claimed
 
 Entry: TypeAlias = tuple[bytes, Sequence[bytes]]
 """A batch as XRANGE returns it: its id, and names and values of its fields in the order of the key layout."""
@@ -56,6 +58,16 @@ def claim_of(answer: Sequence[Any]) -> Claim:
         lost_of(lost),
         None if retry_after_ms < 0 else retry_after_ms / 1000,
     )
+
+
+def claimed_of(payload: bytes) -> Claimed:
+    """Read what the append script hands over: ``fence first last``, a line break, and the news of the batch."""
+    head, _, packed = payload.partition(b"\n")
+    fence, first, last = map(int, head.split())
+    news = News.unpack(packed)
+    if news is None:
+        raise ValueError("messages are handed over with their batch")
+    return Claimed(Lease(first, last, fence), news.batch)
 
 
 def spans_of(numbers: Sequence[int]) -> list[Span]:

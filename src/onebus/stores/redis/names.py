@@ -56,12 +56,19 @@ class Channels:
     def __init__(self, database: int) -> None:
         self._grown = f"{PREFIX}{database}:grown:".encode()
         self._signal = f"{PREFIX}{database}:signal:".encode()
+        self._handed = f"{PREFIX}{database}:handed:".encode()
 
     def of_growth(self, log: str) -> bytes:
         return self._grown + log.encode()
 
     def of_signal(self, name: str) -> bytes:
         return self._signal + name.encode()
+
+    def of_waiter(self, token: str) -> bytes:
+        return self._handed + token.encode()
+
+    def waiter_of(self, channel: bytes) -> str | None:
+        return channel[len(self._handed) :].decode() if channel.startswith(self._handed) else None
 
     def log_of(self, channel: bytes) -> str | None:
         return channel[len(self._grown) :].decode() if channel.startswith(self._grown) else None

@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 from onebus.errors import StoreUnavailable
 from onebus.stores.health import Health
 from onebus.stores.news import News
+from onebus.stores.redis.answers import claimed_of
 from onebus.stores.redis.connection import DRIVER_ERRORS
 from onebus.stores.redis.failures import translate
 from onebus.stores.redis.names import Channels
@@ -83,7 +84,8 @@ class Signals:
 
     def _needed(self) -> list[bytes]:
         logs = [self._channels.of_growth(log) for log in self._switchboard.watched_logs]
-        return logs + [self._channels.of_signal(name) for name in self._switchboard.heard_signals]
+        waiters = [self._channels.of_waiter(token) for token in self._switchboard.expectant]
+        return logs + waiters + [self._channels.of_signal(name) for name in self._switchboard.heard_signals]
 
     async def _subscribe(self, channels: list[bytes]) -> None:
         loop = asyncio.get_running_loop()
@@ -132,6 +134,8 @@ class Signals:
                 self._switchboard.wake(log, News.unpack(value))
             elif signal is not None:
                 self._switchboard.deliver(signal, value)
+            elif (token := self._channels.waiter_of(channel)) is not None:
+                self._switchboard.hand_over(token, claimed_of(value))
 
     def _confirm(self, channel: bytes) -> None:
         self._unconfirmed[channel] -= 1

@@ -21,6 +21,7 @@ from onebus.stores.redis.names import Channels, log_keys, log_of_key, log_patter
 from onebus.stores.redis.scripts import Script
 from onebus.stores.redis.server import SentinelConnections, ServerConnections
 from onebus.stores.redis.signals import Signals
+from onebus.stores.switchboard import Watch
 
 MAX_CONNECT_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 5.0
@@ -28,6 +29,8 @@ PROBE_SECONDS: Final = 5.0
 
 class RedisStore(Store):
     """Keeps logs as streams of batches, and wakes readers through pub/sub."""
+
+    hands_over = True
 
     def __init__(self, url: str, options: StoreOptions | None = None) -> None:
         self._address = parse_address(url)
@@ -95,6 +98,11 @@ class RedisStore(Store):
         return Slice([batch_of(entry) for entry in entries], first_id, last_id, epoch.decode())
 
     async def _claim(self, log: str, request: ClaimRequest) -> Claim:
+        channel = NOTHING
+        if request.waiter is not None:
+            channel = self._channels.of_waiter(request.waiter.token)
+            if self.switchboard.expect(request.waiter):
+                await self._signals.start(channel)
         answer = await self._run(
             scripts.CLAIM,
             log_keys(log),
@@ -103,6 +111,7 @@ class RedisStore(Store):
             NOTHING if request.lease_ms is None else request.lease_ms,
             int(request.redeliver),
             request.owner,
+            channel,
             *sweep_of(request.settle),
         )
         return Claim((), (), ranges_of(request.settle)) if answer is None else claim_of(answer)
@@ -212,6 +221,13 @@ class RedisStore(Store):
 
     async def _stop_watching(self, log: str) -> None:
         await self._signals.stop(self._channels.of_growth(log))
+
+    async def _stop_waiting(self, log: str, waiter: Watch, owner: str) -> Sequence[Lease]:
+        channel = self._channels.of_waiter(waiter.token)
+        self.switchboard.forget(waiter)
+        held = await self._run(scripts.UNWAIT, log_keys(log), channel, owner)
+        await self._signals.stop(channel)
+        return [Lease(first, last, fence) for first, last, fence in zip(held[::3], held[1::3], held[2::3], strict=True)]
 
     async def _inspect(self) -> Inspection:
         return await inspect_redis(self._address, self._connections)

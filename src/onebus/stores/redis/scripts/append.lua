@@ -38,6 +38,23 @@ local function room_if_full(log, settings, capacity)
     end
 end
 
+-- Claims the batch for whoever waits for it, unless others are to be claimed before; Redis tells if nobody listens.
+local function hand_over(log, first, message)
+    if log.waiter == '' or message == '' or log.open > 0 or log.head ~= first then
+        return
+    end
+    local waiter = parse_waiter(log.waiter)
+    local last, fence = math.min(log.last, first + waiter.limit - 1), log.fence + 1
+    log.waiter = ''
+    if redis.call('PUBLISH', waiter.channel, string.format('%.0f %.0f %.0f\n', fence, first, last) .. message) == 0 then
+        return
+    end
+    log.fence, log.head = fence, last + 1
+    add_hold(log, {
+        first = first, last = last, fence = fence, attempts = 1, redeliver = waiter.redeliver, owner = waiter.owner,
+    }, now + waiter.lease_ms)
+end
+
 local function append(key, settings, capacity, ...)
     local log = find_log(now, key) or create_log(now, ARGV[settings], key)
     local first = log.last + 1
@@ -53,8 +70,10 @@ local function append(key, settings, capacity, ...)
     redis.call('XADD', log.keys.batches, log.last, 'n', count, 'e', log.bytes, 't', now, 'b', blob, ...)
     trim(log, settings + 2)
     renew(log)
+    local message = news(log, ...)
+    hand_over(log, first, message)
     save(log)
-    redis.call('PUBLISH', ARGV[settings + 1], news(log, ...))
+    redis.call('PUBLISH', ARGV[settings + 1], message)
     return first
 end
 

@@ -2,11 +2,12 @@
 --[[
 Settles leases, then takes messages: freed ones first, then new ones.
 
-ARGV  now, limit, max_bytes, lease_ms (empty: done at once), redeliver, owner, leases to settle
+ARGV  now, limit, max_bytes, lease_ms (empty: done at once), redeliver, owner, channel on which to hand over what
+      comes next if there is nothing now (empty: none), leases to settle
 Returns the fence, the leases as first, last, attempts, …, the entries of their batches, the lost ranges, and
 in how many ms a hold becomes free (-1: none does, or the limit was reached); nil if there is no log.
 ]]
-local LEASES = 7
+local LEASES = 8
 
 local now = clock(ARGV[1])
 local log = find_log(now)
@@ -14,7 +15,7 @@ if not log then
     return nil
 end
 local room, room_bytes = tonumber(ARGV[2]), tonumber(ARGV[3])
-local lease_ms, redeliver, owner = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local lease_ms, redeliver, owner, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local fence = lease_ms and log.fence + 1 or NO_FENCE
 local taken, entries = {}, {}
 local changed = false
@@ -137,6 +138,14 @@ take()
 if #taken > 0 then
     keep_taken()
     changed = true
+end
+if channel ~= '' then
+    if #taken == 0 then
+        wait_on(log, channel, tonumber(ARGV[2]), lease_ms, redeliver, owner)
+        changed = true
+    elseif waits_on(log, channel) then
+        log.waiter = ''
+    end
 end
 if changed then
     save(log)

@@ -146,3 +146,20 @@ local function carve(log, index)
     return taken, lost
 end
 
+-- Who waits for messages that are still to come.
+
+local function wait_on(log, channel, limit, lease_ms, redeliver, owner)
+    log.waiter = string.format('%d %d %d %s %s', limit, lease_ms, redeliver, channel, owner)
+end
+
+local function parse_waiter(text)
+    local limit, lease_ms, redeliver, channel, owner = string.match(text, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+    return {
+        limit = tonumber(limit), lease_ms = tonumber(lease_ms), redeliver = tonumber(redeliver),
+        channel = channel, owner = owner,
+    }
+end
+
+local function waits_on(log, channel)
+    return log.waiter ~= '' and parse_waiter(log.waiter).channel == channel
+end

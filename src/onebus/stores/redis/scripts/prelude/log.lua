@@ -6,6 +6,7 @@ written as %25, %7B and %7D. All keys of a place have the same hash tag, so they
 
     onebus:{P}R:log      hash    the log itself
         epoch            random text, another one for each life of the log
+        waiter           who waits for the next batch: "limit lease_ms redeliver channel owner"; empty: nobody
         last             newest id
         first            oldest id that was not trimmed away
         head             first id that nobody has claimed
@@ -35,9 +36,10 @@ to it with 17 digits, so ids may be handed over as they are; `..` would cut them
 ]]
 
 local LOG_FIELDS = {
-    'epoch', 'last', 'first', 'head', 'fence', 'bytes', 'ttl', 'expires', 'open', 'free', 'floor', 'since',
+    'epoch', 'waiter', 'last', 'first', 'head', 'fence', 'bytes', 'ttl', 'expires', 'open', 'free', 'floor', 'since',
     'until',
 }
+local TEXT_FIELDS = 2
 local FREE = 0
 local NO_FENCE = 0
 local SLACK_MS = 60000
@@ -77,7 +79,7 @@ local function find_log(now, index)
     end
     local log = { keys = keys, now = now, stored = {}, fresh = {} }
     for position, field in ipairs(LOG_FIELDS) do
-        log[field] = position == 1 and values[1] or tonumber(values[position])
+        log[field] = position <= TEXT_FIELDS and (values[position] or '') or tonumber(values[position])
         log.stored[field] = log[field]
     end
     if log.expires > 0 and log.expires <= now then
@@ -94,7 +96,7 @@ local function create_log(now, epoch, index)
     return {
         keys = keys, now = now, stored = {}, fresh = {}, epoch = epoch, last = 0, first = 1, head = 1, fence = 0, bytes = 0,
         ttl = 0, expires = 0, open = 0, free = 0, floor = 0, since = now,
-        ['until'] = 0,
+        ['until'] = 0, waiter = '',
     }
 end
 
