@@ -44,6 +44,8 @@ MAX_PREFETCH_BYTES: Final = 1024 * 1024 + 2 * SMALL_BYTES
 There is always room for a small fetch and one more batch: only a larger one may have left messages behind for their
 size, and not because there are none.
 """
+PARK_SECONDS: Final = 0.003
+"""How long a consumer has nothing to do before it lets the store claim the next messages for it."""
 IDLE_SECONDS: Final = 0.05
 """How long a consumer with nothing to do waits before it settles what is done."""
 CORRUPT_PAUSE_SECONDS: Final = 60.0
@@ -172,7 +174,7 @@ class Consumer:
         while not self._stopping:
             if (claimed := self._handed_over()) is not None:
                 return claimed
-            if self._is_drained and self.options.wait and not self._should_park:
+            if self._is_drained and self.options.wait and not await self._parks():
                 if has_looked and time.monotonic() >= ends_at:
                     self._stopping = True
                     break
@@ -237,9 +239,12 @@ class Consumer:
         """Whether the store may claim the next messages for this consumer, which has nothing in hand."""
         return self._host.store.hands_over and self.options.wait and not self._holdings and not self._stopping
 
-    @property
-    def _should_park(self) -> bool:
-        return self._may_park and not self._is_parked
+    async def _parks(self) -> bool:
+        """Return whether to look once more, so that the store knows of this consumer; while it is busy it need not."""
+        if self._is_parked or not self._may_park or self._watch is None:
+            return False
+        await self._watch.wait(PARK_SECONDS)
+        return True
 
     def _handed_over(self) -> "_Fetched | None":
         """Return what the store has claimed for this consumer while it waited."""
