@@ -59,7 +59,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from onebus.errors import BusError, InvalidArgument, LeaseLost, PayloadTooLarge, StoreClosed, StoreUnavailable
 from onebus.log.batch import count_of
@@ -195,13 +195,12 @@ class Store(ABC):
     implement the underscored ones, which may rely on good arguments.
     """
 
-    hands_over: ClassVar[bool] = False
-    """Whether messages are claimed for those who wait for them, as they are appended."""
-
     def __init__(self, url: str, options: StoreOptions | None = None) -> None:
         self.url = url
         """Where the store is, without its password."""
         self.options = options or StoreOptions()
+        self.hands_over = False
+        """Whether messages are claimed for those who wait for them, as they are appended."""
         self.switchboard = Switchboard()
         self.health = Health(self._probe, self.options.deadline_seconds)
         self._is_open = False
