@@ -4,10 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onebus.log.batch import Entry, Kind, decode, encode
+from onebus.log.batch import Entry, Kind, encode
 from onebus.message import Message
 from onebus.objects.link import Link
 from onebus.objects.unfinished import Unfinished
+from onebus.objects.unpacking import claimed_entries, entries_by_id, without_headers
 from onebus.payload import unpack
 
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
@@ -66,8 +67,7 @@ class DeadLetters:
             if not piece.batches:
                 break
             for stored in piece.batches:
-                entries = enumerate(decode(stored.blob).entries(), stored.first_id)
-                found += [_read(id_, entry) for id_, entry in entries if id_ > after and id_ in there]
+                found += [_read(id_, entry) for id_, entry in entries_by_id(stored) if id_ > after and id_ in there]
                 after = stored.last_id
         return found[:limit]
 
@@ -82,13 +82,7 @@ class DeadLetters:
             claim = await store.claim(self._log, limit=most, lease_seconds=REDRIVE_LEASE_SECONDS, owner="redrive")
             if not claim.leases:
                 break
-            held = {id_ for lease in claim.leases for id_ in range(lease.first, lease.last + 1)}
-            entries = [
-                _as_pushed(entry)
-                for stored in claim.batches
-                for id_, entry in enumerate(decode(stored.blob).entries(), stored.first_id)
-                if id_ in held
-            ]
+            entries = [without_headers(entry, _OWN_HEADERS) for _, entry in claimed_entries(claim)]
             await self._create_queue()
             await store.append(self._queue_log, encode(entries, now_ms=self._link.clock()))
             await store.settle(self._log, claim.leases)
@@ -116,8 +110,3 @@ def _read(id_: int, entry: Entry) -> DeadLetter:
         message_id=int(headers.get(ID_HEADER, "0")),
         timestamp=(entry.time_ms or 0) / 1000,
     )
-
-
-def _as_pushed(entry: Entry) -> Entry:
-    headers = {name: text for name, text in (entry.headers or {}).items() if name not in _OWN_HEADERS}
-    return Entry(entry.value, entry.kind, entry.key, headers or None, entry.time_ms)

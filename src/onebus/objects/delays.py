@@ -11,10 +11,10 @@ from typing import Final
 
 from onebus.errors import BusError, LeaseLost, StoreUnavailable
 from onebus.events import Events
-from onebus.log.batch import Entry, decode, encode
+from onebus.log.batch import Entry, encode
 from onebus.log.claims import Lease
 from onebus.objects.link import Link
-from onebus.stores.base import Claim
+from onebus.objects.unpacking import claimed_entries, without_headers
 from onebus.stores.following import RETRY_SECONDS
 
 DUE_HEADER: Final = "onebus-due"
@@ -99,12 +99,12 @@ class Delays:
             waiting: defaultdict[float, list[Lease]] = defaultdict(list)
             due: list[tuple[int, Entry]] = []
             done: list[Lease] = []
-            for lease, entry in _claimed(claim):
+            for lease, entry in claimed_entries(claim):
                 due_ms = _due_ms(entry)
                 if due_ms > now_ms:
                     waiting[min((due_ms - now_ms) / 1000, LONGEST_REST_SECONDS)].append(lease)
                 else:
-                    due.append((due_ms, _as_pushed(entry)))
+                    due.append((due_ms, without_headers(entry, {DUE_HEADER})))
                     done.append(lease)
             for seconds, leases in waiting.items():
                 await store.release(self._log, leases, delay_seconds=seconds, attempted=False)
@@ -114,21 +114,5 @@ class Delays:
                 await store.settle(self._log, done)
 
 
-def _claimed(claim: Claim) -> list[tuple[Lease, Entry]]:
-    entries = {
-        id_: entry
-        for stored in claim.batches
-        for id_, entry in enumerate(decode(stored.blob).entries(), stored.first_id)
-    }
-    return [
-        (lease.part(id_, id_), entries[id_]) for lease in claim.leases for id_ in range(lease.first, lease.last + 1)
-    ]
-
-
 def _due_ms(entry: Entry) -> int:
     return int((entry.headers or {}).get(DUE_HEADER, "0"))
-
-
-def _as_pushed(entry: Entry) -> Entry:
-    headers = {name: text for name, text in (entry.headers or {}).items() if name != DUE_HEADER}
-    return Entry(entry.value, entry.kind, entry.key, headers or None, entry.time_ms)

@@ -36,13 +36,13 @@ class Closable(Attached, Protocol):
 class Link:
     """The connection of a bus as its objects see it. It outlives any single connection."""
 
-    def __init__(self, events: Events, *, clock: Clock | None = None, limits: WriterLimits | None = None) -> None:
+    def __init__(self, events: Events, *, clock: Clock | None = None, limits: WriterLimits) -> None:
         self.client = uuid4().hex[:16]
         """Tells this bus from all others."""
         self.events = events
         self.log = logging.getLogger("onebus")
         self.clock = clock or _wall_clock_ms
-        self.limits = limits or WriterLimits(max_waiting_bytes=16 * 1024 * 1024)
+        self.limits = limits
         self._store: Store | None = None
         self._attached: OrderedDict[object, Attached] = OrderedDict()
         self._closables: dict[str, list[Closable]] = {}
@@ -61,10 +61,6 @@ class Link:
         if self._store is None:
             raise NotConnected("The bus is not connected. Await bus.connect() first, or use it in `async with`.")
         return self._store
-
-    @property
-    def is_connected(self) -> bool:
-        return self._store is not None
 
     def connected(self, store: Store) -> None:
         self._store = store

@@ -1,12 +1,13 @@
-"""From the batches of a log to the messages that a consumer is handed."""
+"""From the batches of a log to what they hold: messages for a consumer, or entries to put somewhere else."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
-from onebus.log.batch import Batch, decode
+from onebus.log.batch import Batch, Entry, decode
+from onebus.log.claims import Lease
 from onebus.log.stored import StoredBatch
 from onebus.message import Message
 from onebus.objects.holding import Holding
-from onebus.stores.base import Slice
+from onebus.stores.base import Claim, Slice
 
 
 def claimed_messages(holding: Holding, decoded: Sequence[tuple[StoredBatch, Batch]], needs_ack: bool) -> list[Message]:
@@ -45,9 +46,26 @@ def claimed_messages(holding: Holding, decoded: Sequence[tuple[StoredBatch, Batc
 def unread_messages(found: Slice, after: int) -> Iterator[Message]:
     """Return the messages of a slice that follow an id."""
     for stored in found.batches:
-        batch = decode(stored.blob)
-        for offset, entry in enumerate(batch.entries()):
-            message_id = stored.first_id + offset
+        for message_id, entry in entries_by_id(stored):
             if message_id > after:
-                time_ms = entry.time_ms or batch.time_ms
+                time_ms = entry.time_ms or 0
                 yield Message(message_id, entry.value, entry.kind, time_ms, 0, None, entry.key, entry.headers)
+
+
+def entries_by_id(stored: StoredBatch) -> Iterator[tuple[int, Entry]]:
+    """Return the entries of a batch with their ids."""
+    return enumerate(decode(stored.blob).entries(), stored.first_id)
+
+
+def claimed_entries(claim: Claim) -> list[tuple[Lease, Entry]]:
+    """Return what was claimed, each entry with the lease on it alone."""
+    entries = dict(pair for stored in claim.batches for pair in entries_by_id(stored))
+    return [
+        (lease.part(id_, id_), entries[id_]) for lease in claim.leases for id_ in range(lease.first, lease.last + 1)
+    ]
+
+
+def without_headers(entry: Entry, names: Container[str]) -> Entry:
+    """Return an entry as it was pushed, without the headers that were added to it."""
+    headers = {name: text for name, text in (entry.headers or {}).items() if name not in names}
+    return Entry(entry.value, entry.kind, entry.key, headers or None, entry.time_ms)
