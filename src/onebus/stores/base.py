@@ -591,11 +591,14 @@ class Store(ABC):
     # What stores share
 
     async def _call(self, operation: Callable[[], Awaitable[T]], *, repeatable: bool = False) -> T:
-        if not self._is_open:
-            raise StoreClosed(f"The store {self.url} is not open; open it first, or use it in `async with`.")
         try:
             async with asyncio.timeout(self.options.deadline_seconds):
                 while True:
+                    # Also the one that is closed under a call that would be repeated: it will not come back.
+                    if not self._is_open:
+                        raise StoreClosed(
+                            f"The store {self.url} is not open; open it first, or use it in `async with`."
+                        )
                     await self.health.wait_online()
                     try:
                         return await operation()
