@@ -1,14 +1,17 @@
 """A message as its consumer holds it."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
 
 from onebus.errors import NotAttached
 from onebus.log.batch import Kind
 from onebus.payload import unpack
 
 _MISSING = object()
-_NO_HEADERS: Mapping[str, str] = {}
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Keeper(Protocol):
@@ -28,35 +31,22 @@ class Keeper(Protocol):
     async def reject(self, message: "Message", reason: str) -> None: ...
 
 
-class Message:
+class Message(Struct, gc=False, eq=False):
     """One message: what was pushed, and what may be done with it.
 
     ``data`` is the text, bytes or JSON that was pushed. ``id`` grows with every message of its queue; ``timestamp`` is
     when it was pushed, in seconds since 1970; ``attempts`` counts its deliveries, this one included.
     """
 
-    __slots__ = ("_data", "_keeper", "_kind", "_value", "attempts", "headers", "id", "key", "time_ms")
-
-    def __init__(
-        self,
-        id: int,  # noqa: A002
-        value: bytes,
-        kind: Kind,
-        time_ms: int,
-        attempts: int = 1,
-        keeper: Keeper | None = None,
-        key: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.id = id
-        self.time_ms = time_ms
-        self.attempts = attempts
-        self.key = key
-        self.headers = _NO_HEADERS if headers is None else headers
-        self._value = value
-        self._kind = kind
-        self._keeper = keeper
-        self._data: Any = _MISSING
+    id: int
+    _value: bytes
+    _kind: Kind
+    time_ms: int
+    attempts: int = 1
+    _keeper: Keeper | None = None
+    key: bytes | None = None
+    headers: Mapping[str, str] = NO_HEADERS
+    _data: Any = _MISSING
 
     @property
     def data(self) -> Any:

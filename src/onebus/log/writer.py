@@ -14,6 +14,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, cast
 
+from msgspec import Struct
+
 from onebus.errors import LogFull, Overloaded, PayloadTooLarge, StoreClosed
 from onebus.log.batch import Entry, Kind, encode, encode_values
 
@@ -35,18 +37,17 @@ class WriterLimits:
     """What may wait to be stored; beyond that, callers wait for their turn."""
 
 
-class Receipt:
+class Receipt(Struct, gc=False, eq=False):
     """The promise that messages will be stored. Awaiting it gives the id of the first of them.
+
+    There is one for every message that is posted, and none of them is part of a cycle.
 
     Cancellation: messages whose batch is still open are not stored; otherwise they may be.
     """
 
-    __slots__ = ("_batch", "_count", "_index")
-
-    def __init__(self, batch: "_Batch", index: int, count: int = 1) -> None:
-        self._batch = batch
-        self._index = index
-        self._count = count
+    _batch: "_Batch"
+    _index: int
+    _count: int = 1
 
     def __await__(self) -> Generator[Any, None, int]:
         batch = self._batch

@@ -12,7 +12,7 @@ the rest to its peers, a fast one takes thousands.
 import asyncio
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
@@ -256,16 +256,17 @@ class Consumer:
         self._holdings.append(holding)
         return Claim([claimed.lease], [claimed.batch]), [holding]
 
-    async def _received(self, claim: Claim, holdings: list[Holding]) -> list[tuple[Holding, list[Message]]]:
+    async def _received(self, claim: Claim, holdings: list[Holding]) -> list[tuple[Holding, Iterable[Message]]]:
         """Return the messages of a claim, without those that are not to be delivered."""
         try:
             decoded = [(batch, decode(batch.blob)) for batch in claim.batches]
         except CorruptBatch as error:
             await self._put_aside(holdings, error, CORRUPT_PAUSE_SECONDS)
             return []
+        received: list[tuple[Holding, Iterable[Message]]]
         received = [(holding, claimed_messages(holding, decoded, self.options.needs_ack)) for holding in holdings]
         if self.options.last or self.options.max_attempts is not None:
-            return [(holding, await self._sorted_out(holding, messages)) for holding, messages in received]
+            return [(holding, await self._sorted_out(holding, list(messages))) for holding, messages in received]
         return received
 
     async def _sorted_out(self, holding: Holding, messages: list[Message]) -> list[Message]:

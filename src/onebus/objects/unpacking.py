@@ -1,46 +1,44 @@
 """From the batches of a log to what they hold: messages for a consumer, or entries to put somewhere else."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 
 from onebus.log.batch import Batch, Entry, decode
 from onebus.log.claims import Lease
 from onebus.log.stored import StoredBatch
-from onebus.message import Message
+from onebus.message import NO_HEADERS, Keeper, Message
 from onebus.objects.holding import Holding
 from onebus.stores.base import Claim, Slice
 
 
-def claimed_messages(holding: Holding, decoded: Sequence[tuple[StoredBatch, Batch]], needs_ack: bool) -> list[Message]:
-    """Return the messages of one lease."""
+def claimed_messages(
+    holding: Holding, decoded: Sequence[tuple[StoredBatch, Batch]], needs_ack: bool
+) -> Iterator[Message]:
+    """Return the messages of one lease, each made when it is its turn: thousands at once would only fill memory."""
     lease = holding.lease
     keeper = holding if needs_ack else None
-    found: list[Message] = []
+    parts: list[Iterable[Message]] = []
     for stored, batch in decoded:
-        first, last = max(lease.first, stored.first_id), min(lease.last, stored.last_id)
-        if first > last:
+        ids = range(max(lease.first, stored.first_id), min(lease.last, stored.last_id) + 1)
+        if not ids:
             continue
-        begin, end = first - stored.first_id, last - stored.first_id + 1
+        wanted = slice(ids[0] - stored.first_id, ids[-1] - stored.first_id + 1)
         if batch.is_plain:
-            kind, time_ms, attempts = batch.kind, batch.time_ms, lease.attempts
-            found += [
-                Message(first + offset, value, kind, time_ms, attempts, keeper)
-                for offset, value in enumerate(batch.payloads()[begin:end])
-            ]
-        else:
-            found += [
-                Message(
-                    first + offset,
-                    entry.value,
-                    entry.kind,
-                    entry.time_ms or batch.time_ms,
-                    lease.attempts,
-                    keeper,
-                    entry.key,
-                    entry.headers,
+            parts.append(
+                map(
+                    Message,
+                    ids,
+                    batch.payloads()[wanted],
+                    repeat(batch.kind),
+                    repeat(batch.time_ms),
+                    repeat(lease.attempts),
+                    repeat(keeper),
                 )
-                for offset, entry in enumerate(batch.entries()[begin:end])
-            ]
-    return found
+            )
+        else:
+            entries = batch.entries()[wanted]
+            parts.append(_message(*one, lease.attempts, keeper) for one in zip(ids, entries, strict=True))
+    return chain.from_iterable(parts)
 
 
 def unread_messages(found: Slice, after: int) -> Iterator[Message]:
@@ -48,8 +46,12 @@ def unread_messages(found: Slice, after: int) -> Iterator[Message]:
     for stored in found.batches:
         for message_id, entry in entries_by_id(stored):
             if message_id > after:
-                time_ms = entry.time_ms or 0
-                yield Message(message_id, entry.value, entry.kind, time_ms, 0, None, entry.key, entry.headers)
+                yield _message(message_id, entry, 0, None)
+
+
+def _message(message_id: int, entry: Entry, attempts: int, keeper: Keeper | None) -> Message:
+    headers = entry.headers or NO_HEADERS
+    return Message(message_id, entry.value, entry.kind, entry.time_ms or 0, attempts, keeper, entry.key, headers)
 
 
 def entries_by_id(stored: StoredBatch) -> Iterator[tuple[int, Entry]]:

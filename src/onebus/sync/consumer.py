@@ -7,7 +7,7 @@ over, so it goes back to the queue like everything else that was only fetched.
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -15,7 +15,7 @@ from onebus.message import Message
 from onebus.objects.consumer import Consumer
 from onebus.objects.holding import Holding
 
-Portion = Sequence[tuple[Holding | None, Sequence[Message]]]
+Portion = Sequence[tuple[Holding | None, Iterable[Message]]]
 """Messages that were fetched together, by what holds them, if anything does."""
 
 
