@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
+from hiredis import pack_command
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ResponseError
 
 from onebus.errors import StoreUnavailable
 from onebus.stores.health import Health
@@ -14,10 +14,32 @@ from onebus.stores.news import News
 from onebus.stores.redis.answers import claimed_of
 from onebus.stores.redis.connection import DRIVER_ERRORS
 from onebus.stores.redis.failures import translate
+from onebus.stores.redis.line import Line
 from onebus.stores.redis.names import Channels
 from onebus.stores.switchboard import Switchboard
 
 SUBSCRIBE_AT_ONCE: Final = 1000
+
+
+class _Listening(Line):
+    """The connection itself: sends what is asked, and hands on what it hears."""
+
+    def __init__(
+        self, connection: AbstractConnection, heard: Callable[[Any], None], ended: Callable[[Exception], None]
+    ) -> None:
+        super().__init__(connection)
+        self._heard = heard
+        self._tell_ended = ended
+
+    async def send(self, *command: bytes) -> None:
+        await self._ready()
+        self._transport.write(pack_command(command))  # type: ignore[arg-type]
+
+    def _received(self, answer: Any) -> None:
+        self._heard(answer)
+
+    def _has_ended(self, error: Exception) -> None:
+        self._tell_ended(error)
 
 
 class Signals:
@@ -40,19 +62,18 @@ class Signals:
         self._channels = channels
         self._switchboard = switchboard
         self._health = health
-        self._connection: AbstractConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._line: _Listening | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._confirmed: set[bytes] = set()
         self._unconfirmed: Counter[bytes] = Counter()
         self._waiting: dict[bytes, asyncio.Future[None]] = {}
 
     async def open(self) -> None:
         """Connect, if that is needed, and listen to everything that the switchboard needs."""
-        if self._connection is not None:
+        if self._line is not None and self._line.is_open:
             return
         await self.close()
-        connection = self._connection = await self._dial()
-        self._reader = asyncio.create_task(self._read(connection), name="onebus-redis-signals")
+        self._line = _Listening(await self._dial(), self._hear, self._broken)
         try:
             await self._subscribe(self._needed())
             for channel in self._confirmed - set(self._needed()):
@@ -65,12 +86,13 @@ class Signals:
         self._switchboard.wake_all()
 
     async def close(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
-            self._reader = None
-        if self._connection is not None:
-            await self._forget(self._connection, StoreUnavailable(f"The connection to {self._url} was closed."))
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+            self._telling = None
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
 
     async def start(self, channel: bytes) -> None:
         """Return once Redis has confirmed that it sends us what is published on `channel`."""
@@ -80,7 +102,7 @@ class Signals:
     async def stop(self, channel: bytes) -> None:
         self._confirmed.discard(channel)
         self._waiting.pop(channel, None)
-        await self._send("UNSUBSCRIBE", channel)
+        await self._send(b"UNSUBSCRIBE", channel)
 
     def _needed(self) -> list[bytes]:
         logs = [self._channels.of_growth(log) for log in self._switchboard.watched_logs]
@@ -95,47 +117,41 @@ class Signals:
         for index in range(0, len(new), SUBSCRIBE_AT_ONCE):
             part = new[index : index + SUBSCRIBE_AT_ONCE]
             self._unconfirmed.update(part)
-            await self._send("SUBSCRIBE", *part)
+            await self._send(b"SUBSCRIBE", *part)
         for confirmation in waiting:
             # Others may wait for the same confirmation; who is cancelled must not take it from them.
             await asyncio.shield(confirmation)
 
-    async def _send(self, *command: bytes | str) -> None:
-        connection = self._connection
-        if connection is None:
+    async def _send(self, *command: bytes) -> None:
+        if self._line is None:
             raise StoreUnavailable(f"The connection to {self._url} has broken.")
         try:
-            await connection.send_command(*command)
+            await self._line.send(*command)
         except DRIVER_ERRORS as error:
             raise translate(error, self._url) from error
 
-    async def _read(self, connection: AbstractConnection) -> None:
-        while True:
-            try:
-                kind, channel, value = await connection.read_response()
-            except ResponseError as error:
-                self._fail(translate(error, self._url))
-            except DRIVER_ERRORS as error:
-                unavailable = StoreUnavailable(str(translate(error, self._url)))
-                break
-            else:
-                self._take(kind, channel, value)
-        await self._forget(connection, unavailable)
-        # If the store is just being probed, it may be found in good health although we have heard otherwise.
-        await self._health.wait_online()
-        self._health.went_offline(unavailable)
-
-    def _take(self, kind: bytes, channel: bytes, value: bytes) -> None:
-        if kind == b"subscribe":
+    def _hear(self, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            self._fail(translate(answer, self._url))
+            return
+        kind, channel, value = answer
+        if kind == b"message":
+            self._take(channel, value)
+        elif kind == b"subscribe":
             self._confirm(channel)
-        elif kind == b"message":
-            log, signal = self._channels.log_of(channel), self._channels.signal_of(channel)
-            if log is not None:
-                self._switchboard.wake(log, News.unpack(value))
-            elif signal is not None:
-                self._switchboard.deliver(signal, value)
-            elif (token := self._channels.waiter_of(channel)) is not None:
-                self._switchboard.hand_over(token, claimed_of(value))
+
+    def _take(self, channel: bytes, value: bytes) -> None:
+        token = self._channels.waiter_of(channel)
+        if token is not None:
+            self._switchboard.hand_over(token, claimed_of(value))
+            return
+        log = self._channels.log_of(channel)
+        if log is not None:
+            self._switchboard.wake(log, News.unpack(value))
+            return
+        signal = self._channels.signal_of(channel)
+        if signal is not None:
+            self._switchboard.deliver(signal, value)
 
     def _confirm(self, channel: bytes) -> None:
         self._unconfirmed[channel] -= 1
@@ -149,12 +165,19 @@ class Signals:
             if not confirmation.done():
                 confirmation.set_result(None)
 
-    async def _forget(self, connection: AbstractConnection, reason: StoreUnavailable) -> None:
-        self._connection = None
+    def _broken(self, error: Exception) -> None:
+        unavailable = StoreUnavailable(str(translate(error, self._url)))
         self._confirmed.clear()
         self._unconfirmed.clear()
-        self._fail(reason)
-        await connection.disconnect(nowait=True)
+        self._fail(unavailable)
+        # What we have closed ourselves is nobody's failure.
+        if self._line is not None:
+            self._telling = asyncio.create_task(self._tell(unavailable), name="onebus-redis-signals")
+
+    async def _tell(self, unavailable: StoreUnavailable) -> None:
+        # If the store is just being probed, it may be found in good health although we have heard otherwise.
+        await self._health.wait_online()
+        self._health.went_offline(unavailable)
 
     def _fail(self, reason: Exception) -> None:
         for confirmation in self._waiting.values():
