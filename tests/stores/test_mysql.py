@@ -102,8 +102,9 @@ async def test_a_forged_datagram_wakes_a_reader_and_brings_it_nothing(
         await watched(store, log, watch)
         epoch = (await store.read(log, after=0)).epoch
         address, secret = bell_of_the_newest_watch(cursor)
-        news = News(epoch, StoredBatch(2, 1, batch_of("forged"), 1))
-        tiding = log.encode() + b"\n" + news.pack()
+        news = News.of(epoch, StoredBatch(2, 1, batch_of("forged"), 1))
+        assert news
+        tiding = log.encode() + b"\n" + news.packed
         genuine = seal(tiding, secret)
 
         for forged in (seal(tiding, b"a guess"), genuine[:-1] + b"?", b"\0" * 17 + tiding, tiding):
@@ -114,7 +115,7 @@ async def test_a_forged_datagram_wakes_a_reader_and_brings_it_nothing(
 
         send(address, genuine)
         assert await watch.wait(10)
-        assert watch.take_news(epoch, 1) == [news.batch]
+        assert watch.take_news(epoch, 1) == [StoredBatch(2, 1, batch_of("forged"), 1)]
 
 
 async def test_a_datagram_that_is_sent_again_delivers_nothing_again(
@@ -125,7 +126,9 @@ async def test_a_datagram_that_is_sent_again_delivers_nothing_again(
         epoch = (await store.read(log, after=0)).epoch
         address, secret = bell_of_the_newest_watch(cursor)
 
-        send(address, seal(log.encode() + b"\n" + News(epoch, batch).pack(), secret))
+        news = News.of(epoch, batch)
+        assert news
+        send(address, seal(log.encode() + b"\n" + news.packed, secret))
 
         assert await watch.wait(10)
         assert watch.take_news(epoch, 1) == []

@@ -53,6 +53,7 @@ MAX_BODY_BYTES = 256 * 1024 * 1024
 _HEADER = struct.Struct("<2sBBIIIqII")
 _HEADER_BYTES = _HEADER.size
 _CRC_AT = _HEADER_BYTES - 4
+_PADDING = bytes(8)
 
 _headers_encoder = msgspec.msgpack.Encoder()
 _headers_decoder = msgspec.msgpack.Decoder(dict[str, str])
@@ -107,10 +108,10 @@ class Batch(msgspec.Struct, frozen=True):
     time_ms: int
     kind: Kind
     values: BinaryColumn
-    keys: BinaryColumn | None
-    headers: BinaryColumn | None
-    times: memoryview | None
-    kinds: memoryview | None
+    keys: BinaryColumn | None = None
+    headers: BinaryColumn | None = None
+    times: memoryview | None = None
+    kinds: memoryview | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -187,7 +188,8 @@ def encode(entries: Sequence[Entry], *, now_ms: int, compress: bool = False) -> 
 
 def count_of(blob: bytes) -> int:
     """Return how many messages a blob holds, from its header alone."""
-    return _read_header(memoryview(blob))[4]
+    _, _, count, *_ = _read_header(blob)
+    return count
 
 
 def decode(blob: bytes | memoryview) -> Batch:
@@ -197,31 +199,35 @@ def decode(blob: bytes | memoryview) -> Batch:
         CorruptBatch: the bytes are not a whole, unchanged batch of a version that is known here.
     """
     view = memoryview(blob)
-    _, _, flags, kind, count, body_bytes, time_ms = _read_header(view)
-    stored_crc = int.from_bytes(view[_CRC_AT:_HEADER_BYTES], "little")
-    if crc32(view[_HEADER_BYTES:], crc32(view[:_CRC_AT])) != stored_crc:
+    flags, kind, count, body_bytes, time_ms, stored_crc = _read_header(view)
+    stored = view[_HEADER_BYTES:]
+    if crc32(stored, crc32(view[:_CRC_AT])) != stored_crc:
         raise CorruptBatch("The checksum of a batch does not match: its bytes were changed or cut.")
-    reader = _BodyReader(_body(view[_HEADER_BYTES:], body_bytes, flags), count)
-    batch = Batch(
-        count=count,
-        time_ms=time_ms,
-        kind=_KINDS[kind],
-        values=reader.binary_column(nullable=False),
-        keys=reader.binary_column(nullable=True) if flags & _KEYS else None,
-        headers=reader.binary_column(nullable=True) if flags & _HEADERS else None,
-        times=reader.take(count * 8).cast("q") if flags & _TIMES else None,
-        kinds=reader.take(count) if flags & _MIXED else None,
-    )
-    reader.finish()
-    if batch.kinds is not None and max(batch.kinds) > max(Kind):
-        raise CorruptBatch("A batch holds a message of an unknown kind.")
-    return batch
+    body = _body(stored, body_bytes, flags)
+    values, at = _read_column(body, 0, count)
+    if not flags & ~_ZSTD:
+        _check_end(body, at)
+        return Batch(count, time_ms, _KINDS[kind], values)
+    keys = headers = times = kinds = None
+    if flags & _KEYS:
+        keys, at = _read_nullable_column(body, at, count)
+    if flags & _HEADERS:
+        headers, at = _read_nullable_column(body, at, count)
+    if flags & _TIMES:
+        part, at = _take(body, at, count * 8)
+        times = part.cast("q")
+    if flags & _MIXED:
+        kinds, at = _take(body, at, count)
+        if max(kinds) > max(Kind):
+            raise CorruptBatch("A batch holds a message of an unknown kind.")
+    _check_end(body, at)
+    return Batch(count, time_ms, _KINDS[kind], values, keys, headers, times, kinds)
 
 
-def _read_header(view: memoryview) -> tuple[bytes, int, int, int, int, int, int]:
+def _read_header(view: bytes | memoryview) -> tuple[int, int, int, int, int, int]:
     if len(view) < _HEADER_BYTES:
         raise CorruptBatch(f"A batch has {len(view)} bytes, less than its header.")
-    magic, version, flags, count, body_bytes, kind, time_ms, reserved, _ = _HEADER.unpack_from(view)
+    magic, version, flags, count, body_bytes, kind, time_ms, reserved, checksum = _HEADER.unpack_from(view)
     if magic != MAGIC:
         raise CorruptBatch("The bytes are not a batch: the magic number is missing.")
     if version != VERSION:
@@ -231,7 +237,7 @@ def _read_header(view: memoryview) -> tuple[bytes, int, int, int, int, int, int]
     # Each message takes at least the four bytes of its offset, which bounds an absurd count.
     if not 0 < count * 4 < body_bytes <= MAX_BODY_BYTES:
         raise CorruptBatch(f"A batch claims {count} messages in {body_bytes} bytes.")
-    return magic, version, flags, kind, count, body_bytes, time_ms
+    return flags, kind, count, body_bytes, time_ms, checksum
 
 
 def _body(stored: memoryview, body_bytes: int, flags: int) -> memoryview:
@@ -247,32 +253,35 @@ def _body(stored: memoryview, body_bytes: int, flags: int) -> memoryview:
     return body
 
 
-class _BodyReader:
-    """Takes the parts of a body one after the other and refuses to leave its bounds."""
+# The parts of a body are read one after the other: each function returns a part, and where the next one begins.
 
-    def __init__(self, body: memoryview, count: int) -> None:
-        self._body = body
-        self._count = count
-        self._at = 0
 
-    def take(self, size: int) -> memoryview:
-        part = self._body[self._at : self._at + size]
-        if len(part) != size:
-            raise CorruptBatch("A column of a batch is longer than the batch.")
-        self._at += size + -size % 8
-        return part
+def _take(body: memoryview, at: int, size: int) -> tuple[memoryview, int]:
+    part = body[at : at + size]
+    if len(part) != size:
+        raise CorruptBatch("A column of a batch is longer than the batch.")
+    return part, at + size + -size % 8
 
-    def binary_column(self, *, nullable: bool) -> BinaryColumn:
-        validity = self.take((self._count + 7) // 8) if nullable else None
-        offsets = self.take((self._count + 1) * 4).cast("i")
-        ends = offsets.tolist()
-        if ends[0] != 0 or ends != sorted(ends):
-            raise CorruptBatch("The offsets of a batch do not ascend.")
-        return BinaryColumn(validity, offsets, self.take(ends[-1]))
 
-    def finish(self) -> None:
-        if self._at < len(self._body):
-            raise CorruptBatch("A batch is longer than its columns.")
+def _read_column(body: memoryview, at: int, count: int) -> tuple[BinaryColumn, int]:
+    part, at = _take(body, at, (count + 1) * 4)
+    offsets = part.cast("i")
+    ends = offsets.tolist()
+    if ends[0] != 0 or ends != sorted(ends):
+        raise CorruptBatch("The offsets of a batch do not ascend.")
+    data, at = _take(body, at, ends[-1])
+    return BinaryColumn(None, offsets, data), at
+
+
+def _read_nullable_column(body: memoryview, at: int, count: int) -> tuple[BinaryColumn, int]:
+    validity, at = _take(body, at, (count + 7) // 8)
+    column, at = _read_column(body, at, count)
+    return column._replace(validity=validity), at
+
+
+def _check_end(body: memoryview, at: int) -> None:
+    if at < len(body):
+        raise CorruptBatch("A batch is longer than its columns.")
 
 
 def _binary_column(cells: Sequence[bytes]) -> list[bytes]:
@@ -289,8 +298,13 @@ def _nullable_column(cells: Sequence[bytes | None]) -> list[bytes]:
 
 
 def _seal(flags: int, count: int, kind: Kind, time_ms: int, parts: Sequence[bytes], *, compress: bool) -> bytes:
-    pieces = _aligned(parts)
-    body_bytes = sum(map(len, pieces))
+    pieces: list[bytes] = []
+    body_bytes = 0
+    for part in parts:
+        size = len(part)
+        padding = -size % 8
+        pieces += (part, _PADDING[:padding]) if padding else (part,)
+        body_bytes += size + padding
     if compress:
         packed = zstd.compress(b"".join(pieces))
         if len(packed) < body_bytes:
@@ -301,15 +315,6 @@ def _seal(flags: int, count: int, kind: Kind, time_ms: int, parts: Sequence[byte
     for piece in pieces:
         checksum = crc32(piece, checksum)
     return b"".join((head, checksum.to_bytes(4, "little"), *pieces))
-
-
-def _aligned(parts: Sequence[bytes]) -> list[bytes]:
-    pieces: list[bytes] = []
-    for part in parts:
-        pieces.append(part)
-        if len(part) % 8:
-            pieces.append(bytes(-len(part) % 8))
-    return pieces
 
 
 def _decode_headers(cell: bytes | None) -> Mapping[str, str] | None:

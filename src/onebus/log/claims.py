@@ -12,8 +12,11 @@ happened that they could spoil.
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 FREE = 0
 """The `due_ms` of a hold that may be claimed now."""
@@ -22,8 +25,7 @@ NO_FENCE = 0
 """The fence of ids that nobody holds: claimed without a lease, or released."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True, gc=False):
     """A range of ids that a consumer holds, and the fence that proves it."""
 
     first: int
@@ -39,7 +41,7 @@ class Lease:
         """Return the same lease on fewer ids."""
         if not self.first <= first <= last <= self.last:
             raise ValueError(f"{first}-{last} is not within {self.first}-{self.last}")
-        return replace(self, first=first, last=last)
+        return Lease(first, last, self.fence, self.attempts)
 
 
 def ranges_of(leases: Iterable[Lease]) -> list[tuple[int, int]]:
@@ -47,8 +49,7 @@ def ranges_of(leases: Iterable[Lease]) -> list[tuple[int, int]]:
     return [(lease.first, lease.last) for lease in leases]
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True, gc=False):
     """A range of ids below ``head`` that is not done yet, as a store keeps it."""
 
     first: int

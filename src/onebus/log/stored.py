@@ -1,18 +1,16 @@
 """A batch that has its place in a log."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True, gc=False):
     """Where a mirrored batch comes from: the log it was appended to, and its first id there."""
 
     log: str
     first_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(Struct, frozen=True, gc=False):
     """A batch with its place in a log."""
 
     last_id: int

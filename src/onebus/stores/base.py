@@ -61,12 +61,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self, TypeVar
 
+from msgspec import Struct
+
 from onebus.errors import BusError, InvalidArgument, LeaseLost, PayloadTooLarge, StoreClosed, StoreUnavailable
 from onebus.log.batch import count_of
 from onebus.log.claims import Hold, Lease
 from onebus.log.names import check_name, place_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch
+from onebus.stores.deadlines import Deadlines
 from onebus.stores.health import Health
 from onebus.stores.switchboard import Subscription, Switchboard, Watch
 
@@ -96,8 +99,7 @@ class StoreOptions:
     """Replaces the store's own clock; for tests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """What `read` found. Ids at or before ``after`` in the first batch are the reader's to skip."""
 
     batches: Sequence[StoredBatch]
@@ -109,8 +111,7 @@ class Slice:
     """The life of the log that was read; empty when there is no such log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """What `claim` took: ranges of ids, and the batches that cover them."""
 
     leases: Sequence[Lease]
@@ -203,6 +204,7 @@ class Store(ABC):
         """Whether messages are claimed for those who wait for them, as they are appended."""
         self.switchboard = Switchboard()
         self.health = Health(self._probe, self.options.deadline_seconds)
+        self._deadlines = Deadlines(self.options.deadline_seconds)
         self._is_open = False
 
     # Life
@@ -241,6 +243,7 @@ class Store(ABC):
         if not self._is_open:
             return
         self._is_open = False
+        self._deadlines.stop()
         self.switchboard.close()
         await self.health.stop()
         await self._close()
@@ -282,8 +285,8 @@ class Store(ABC):
                 f"A batch of {len(batch)} bytes exceeds max_batch_bytes={self.options.max_batch_bytes}; "
                 "append fewer messages at once, or raise the limit."
             )
-        count = count_of(batch)
-        return await self._call(lambda: self._append(log, batch, count, mirror, retain, mirror_retain, capacity))
+        request = AppendRequest(batch, count_of(batch), mirror, retain, mirror_retain, capacity)
+        return await self._call(lambda: self._append(log, request))
 
     async def read(self, log: str, *, after: int, limit: int = 10_000, max_bytes: int = 4 * MEBIBYTE) -> Slice:
         """Return the batches that follow id `after`, oldest first: at least one, if there is one.
@@ -505,16 +508,7 @@ class Store(ABC):
         """Ask the server for a sign of life; raise `StoreUnavailable` if there is none."""
 
     @abstractmethod
-    async def _append(
-        self,
-        log: str,
-        batch: bytes,
-        count: int,
-        mirror: str | None,
-        retain: Retention,
-        mirror_retain: Retention,
-        capacity: int | None,
-    ) -> int: ...
+    async def _append(self, log: str, request: "AppendRequest") -> int: ...
 
     @abstractmethod
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice: ...
@@ -592,14 +586,15 @@ class Store(ABC):
 
     async def _call(self, operation: Callable[[], Awaitable[T]], *, repeatable: bool = False) -> T:
         try:
-            async with asyncio.timeout(self.options.deadline_seconds):
+            with self._deadlines.one():
                 while True:
                     # Also the one that is closed under a call that would be repeated: it will not come back.
                     if not self._is_open:
                         raise StoreClosed(
                             f"The store {self.url} is not open; open it first, or use it in `async with`."
                         )
-                    await self.health.wait_online()
+                    if not self.health.is_online:
+                        await self.health.wait_online()
                     try:
                         return await operation()
                     except StoreUnavailable as error:
@@ -642,8 +637,23 @@ class Store(ABC):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
+class AppendRequest(Struct, frozen=True):
+    """The checked arguments of `Store.append`."""
+
+    batch: bytes
+    count: int
+    mirror: str | None
+    retain: Retention
+    mirror_retain: Retention
+    capacity: int | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is wanted but that the batch is added."""
+        return self.mirror is None and self.retain is KEEP_ALL and self.capacity is None
+
+
+class ClaimRequest(Struct, frozen=True):
     """The checked arguments of `Store.claim`."""
 
     limit: int

@@ -12,9 +12,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from onebus.errors import LogFull, VersionConflict
 from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease, ranges_of
@@ -22,6 +24,7 @@ from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import Origin, StoredBatch
 from onebus.stores.base import (
+    AppendRequest,
     Claim,
     ClaimRequest,
     Finding,
@@ -195,10 +198,9 @@ class MemoryLog:
         self.shelf.remove(batch)
         del self.ends_at_byte[batch.last_id]
 
-    def check_capacity(
-        self, name: str, capacity: int, blob: bytes, count: int, *, retain: Retention, now_ms: int
-    ) -> None:
-        first_id = self._first_id_to_keep(retain, now_ms, count=count, size=len(blob))
+    def check_capacity(self, name: str, capacity: int, request: AppendRequest, now_ms: int) -> None:
+        count = request.count
+        first_id = self._first_id_to_keep(request.retain, now_ms, count=count, size=len(request.batch))
         held = sum(hold.last - max(hold.first, first_id) + 1 for hold in self.holds.overlapping(first_id, self.last_id))
         unfinished = held + max(self.last_id - max(self.head, first_id) + 1, 0)
         added = min(count, self.last_id + count - first_id + 1)
@@ -312,29 +314,20 @@ class MemoryStore(Store):
     async def _probe(self) -> None:
         return
 
-    async def _append(
-        self,
-        log: str,
-        batch: bytes,
-        count: int,
-        mirror: str | None,
-        retain: Retention,
-        mirror_retain: Retention,
-        capacity: int | None,
-    ) -> int:
+    async def _append(self, log: str, request: AppendRequest) -> int:
         now_ms = self._now_ms()
-        if capacity is not None:
-            (self._find(log) or MemoryLog()).check_capacity(log, capacity, batch, count, retain=retain, now_ms=now_ms)
-        first_id = self._append_one(log, batch, count, retain, now_ms, None)
-        if mirror is not None:
-            self._append_one(mirror, batch, count, mirror_retain, now_ms, Origin(log, first_id))
+        if request.capacity is not None:
+            (self._find(log) or MemoryLog()).check_capacity(log, request.capacity, request, now_ms)
+        first_id = self._append_one(log, request, request.retain, now_ms, None)
+        if request.mirror is not None:
+            self._append_one(request.mirror, request, request.mirror_retain, now_ms, Origin(log, first_id))
         return first_id
 
     def _append_one(
-        self, name: str, blob: bytes, count: int, retain: Retention, now_ms: int, origin: Origin | None
+        self, name: str, request: AppendRequest, retain: Retention, now_ms: int, origin: Origin | None
     ) -> int:
         log = self._find(name) or self._memory.logs.setdefault(name, MemoryLog())
-        first_id = log.append(blob, count, now_ms, origin)
+        first_id = log.append(request.batch, request.count, now_ms, origin)
         if log.ttl_ms:
             log.expires_ms = now_ms + log.ttl_ms
         if retain is not KEEP_ALL:

@@ -18,7 +18,19 @@ from onebus.errors import InvalidArgument, StoreClosed, StoreUnavailable
 from onebus.log.claims import Lease
 from onebus.log.names import check_name, place_of
 from onebus.log.retention import Retention
-from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Span, Store, StoreOptions
+from onebus.stores.base import (
+    AppendRequest,
+    Claim,
+    ClaimRequest,
+    Inspection,
+    LogStat,
+    Lost,
+    Record,
+    Slice,
+    Span,
+    Store,
+    StoreOptions,
+)
 from onebus.stores.switchboard import Subscription, Watch
 
 T = TypeVar("T")
@@ -118,19 +130,8 @@ class ShardedStore(Store):
 
     # Logs
 
-    async def _append(
-        self,
-        log: str,
-        batch: bytes,
-        count: int,
-        mirror: str | None,
-        retain: Retention,
-        mirror_retain: Retention,
-        capacity: int | None,
-    ) -> int:
-        return await self._create_at(
-            log, lambda it: it._append(log, batch, count, mirror, retain, mirror_retain, capacity)
-        )
+    async def _append(self, log: str, request: AppendRequest) -> int:
+        return await self._create_at(log, lambda it: it._append(log, request))
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         found = await self._look(log, lambda it: it._read(log, after, limit, max_bytes))

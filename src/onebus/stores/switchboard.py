@@ -8,9 +8,10 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 from uuid import uuid4
+
+from msgspec import Struct
 
 from onebus.errors import SignalsMissed, StoreClosed
 from onebus.log.claims import Lease
@@ -21,8 +22,7 @@ MAX_WAITING_SIGNALS: Final = 10_000
 MAX_WAITING_NEWS: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """Messages that a store has claimed for somebody who waits."""
 
     lease: Lease
@@ -34,7 +34,8 @@ class Watch:
 
     def __init__(self, log: str) -> None:
         self.log = log
-        self._event = asyncio.Event()
+        self._is_woken = False
+        self._waiting: asyncio.Future[bool] | None = None
         self.token = uuid4().hex
         """Tells this watch from all others, for stores that hand messages over to it."""
         self._news: list[News] = []
@@ -46,7 +47,7 @@ class Watch:
             self._must_look = True
         else:
             self._news.append(news)
-        self._event.set()
+        self._ring()
 
     def take_news(self, epoch: str, after: int) -> list[StoredBatch]:
         """Return the batches that directly follow id `after`, if the wake-ups so far have brought all of them.
@@ -57,15 +58,20 @@ class Watch:
         self._news, self._must_look = [], False
         if must_look:
             return []
-        batches = [one.batch for one in news if one.batch.last_id > after]
+        try:
+            told = [one.read() for one in news]
+        except ValueError:
+            # Whoever may speak to the server may also talk nonsense there.
+            return []
+        batches = [batch for _, batch in told if batch.last_id > after]
         firsts = [after + 1, *(batch.last_id + 1 for batch in batches)]
         is_dense = all(batch.first_id == first for batch, first in zip(batches, firsts, strict=False))
-        return batches if is_dense and all(one.epoch == epoch for one in news) else []
+        return batches if is_dense and all(one == epoch for one, _ in told) else []
 
     def hand_over(self, claimed: Claimed) -> None:
         """Bring messages that the store has claimed for whoever waits here."""
         self._claims.append(claimed)
-        self._event.set()
+        self._ring()
 
     def take_claimed(self) -> Claimed | None:
         """Return messages that were handed over, if any were."""
@@ -76,13 +82,28 @@ class Watch:
 
         What happened since the last call counts: it returns at once. Cancellation forgets nothing.
         """
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        self._event.clear()
+        if not self._is_woken:
+            loop = asyncio.get_running_loop()
+            waiting = self._waiting = loop.create_future()
+            timer = loop.call_later(timeout_seconds, _give_up, waiting)
+            try:
+                if not await waiting:
+                    return False
+            finally:
+                timer.cancel()
+                self._waiting = None
+        self._is_woken = False
         return True
+
+    def _ring(self) -> None:
+        self._is_woken = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(True)
+
+
+def _give_up(waiting: "asyncio.Future[bool]") -> None:
+    if not waiting.done():
+        waiting.set_result(False)
 
 
 class Subscription:

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from onebus.log.claims import Lease
-from onebus.log.retention import Retention
+from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import Origin, StoredBatch
 from onebus.stores.base import Claim, LogStat, Lost, Span
 from onebus.stores.news import News
@@ -17,8 +17,12 @@ Entry: TypeAlias = tuple[bytes, Sequence[bytes]]
 NOTHING = b""
 """Stands for None in the arguments of a script."""
 
+_NO_LIMITS = (NOTHING, NOTHING, NOTHING)
+
 
 def limits_of(retain: Retention) -> tuple[bytes | int | float, ...]:
+    if retain is KEEP_ALL:
+        return _NO_LIMITS
     max_age_ms = None if retain.max_age_seconds is None else retain.max_age_seconds * 1000
     return tuple(NOTHING if limit is None else limit for limit in (retain.max_count, retain.max_bytes, max_age_ms))
 
@@ -64,10 +68,8 @@ def claimed_of(payload: bytes) -> Claimed:
     """Read what the append script hands over: ``fence first last``, a line break, and the news of the batch."""
     head, _, packed = payload.partition(b"\n")
     fence, first, last = map(int, head.split())
-    news = News.unpack(packed)
-    if news is None:
-        raise ValueError("messages are handed over with their batch")
-    return Claimed(Lease(first, last, fence), news.batch)
+    _, batch = News(packed).read()
+    return Claimed(Lease(first, last, fence), batch)
 
 
 def spans_of(numbers: Sequence[int]) -> list[Span]:

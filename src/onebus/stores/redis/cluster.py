@@ -64,9 +64,10 @@ class ClusterConnections(Connections):
         await self._cluster.nodes_manager.aclose("startup_nodes")
 
     async def _send(self, *command: Argument) -> Any:
-        self._check_open()
-        await self._cluster.initialize()
-        return await self._cluster.execute_command(*command)
+        async with self._turns:
+            self._check_open()
+            await self._cluster.initialize()
+            return await self._cluster.execute_command(*command)
 
     async def _pipeline(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         pipeline = self._cluster.pipeline()
@@ -78,7 +79,8 @@ class ClusterConnections(Connections):
         await self._cluster.initialize()
         # Always through the same node: what one caller signals through two of them may overtake itself.
         publisher = self._cluster.get_node_from_key(channel.decode())
-        await self._cluster.execute_command("PUBLISH", channel, payload, target_nodes=publisher)
+        async with self._turns:
+            await self._cluster.execute_command("PUBLISH", channel, payload, target_nodes=publisher)
         # The answer counts the listeners at that node only.
         counts = await asyncio.gather(
             *(node.execute_command("PUBSUB", "NUMSUB", channel) for node in self._cluster.get_nodes()),

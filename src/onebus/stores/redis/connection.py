@@ -33,9 +33,9 @@ class Connections(ABC):
     Nothing is ever sent twice: when a connection breaks, nobody knows whether Redis has done what it was told.
     """
 
-    def __init__(self, address: Address, *, at_once: int = MAX_CONNECTIONS) -> None:
+    def __init__(self, address: Address) -> None:
         self.url = address.display
-        self._turns = asyncio.Semaphore(at_once)
+        self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
         self._is_open = False
 
     def open(self) -> None:
@@ -47,14 +47,13 @@ class Connections(ABC):
         await self._close()
 
     async def run(self, script: Script, keys: Sequence[bytes], *arguments: Argument) -> Any:
-        async with self._turns:
-            try:
-                return await self._send("EVALSHA", script.digest, len(keys), *keys, *arguments)
-            except NoScriptError:
-                pass  # Redis has been restarted, or never saw it; nothing has been done
-            except DRIVER_ERRORS as error:
-                raise translate(error, self.url) from error
+        try:
+            return await self._send("EVALSHA", script.digest, len(keys), *keys, *arguments)
+        except NoScriptError:
+            # Redis has been restarted, or never saw it; nothing has been done.
             return await self._attempt(self._send("EVAL", script.text, len(keys), *keys, *arguments))
+        except DRIVER_ERRORS as error:
+            raise translate(error, self.url) from error
 
     async def expiries(self, keys: Sequence[bytes]) -> list[int | None]:
         """Return when each of some logs or records expires, None for one that does not exist."""
@@ -80,8 +79,7 @@ class Connections(ABC):
 
     async def publish(self, channel: bytes, payload: bytes) -> int:
         """Hand a payload to everybody who listens and return how many connections that is."""
-        async with self._turns:
-            return await self._attempt(self._publish(channel, payload))
+        return await self._attempt(self._publish(channel, payload))
 
     async def dial(self) -> AbstractConnection:
         """Return a connection that belongs to the caller."""

@@ -21,6 +21,7 @@ class Line(asyncio.Protocol, ABC):
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
+        self._loop = asyncio.get_running_loop()
         self._parser = hiredis.Reader(protocolError=RedisConnectionError, replyError=BaseParser.parse_error)
         self._ended: Exception | None = None
         self._writable = asyncio.Event()
@@ -41,10 +42,14 @@ class Line(asyncio.Protocol, ABC):
         self._end(RedisConnectionError("the connection was closed"))
         await self._connection.disconnect(nowait=True)
 
+    @property
+    def _is_ready(self) -> bool:
+        """Whether something may be sent now; if not, wait for `_ready`."""
+        return self._ended is None and self._writable.is_set()
+
     async def _ready(self) -> None:
         """Return when there is room for more to send."""
-        if not self._writable.is_set():
-            await self._writable.wait()
+        await self._writable.wait()
         if self._ended is not None:
             raise RedisConnectionError("the connection has ended") from self._ended
 
@@ -56,8 +61,8 @@ class Line(asyncio.Protocol, ABC):
             self._has_ended(error)
 
     @abstractmethod
-    def _received(self, answer: Any) -> None:
-        """Take one thing that Redis says; an error is one too."""
+    def _received(self, answer: Any) -> bool:
+        """Take one thing that Redis says; an error is one too. Return whether others have to run before the next one."""
 
     @abstractmethod
     def _has_ended(self, error: Exception) -> None:
@@ -66,11 +71,16 @@ class Line(asyncio.Protocol, ABC):
     # What asyncio calls
 
     def data_received(self, data: bytes) -> None:
-        parser, received = self._parser, self._received
-        parser.feed(data)
+        self._parser.feed(data)
+        self._read()
+
+    def _read(self) -> None:
+        gets, received = self._parser.gets, self._received
         try:
-            while (answer := parser.gets()) is not False:
-                received(answer)
+            while (answer := gets()) is not False:
+                if received(answer):
+                    self._loop.call_soon(self._read)
+                    return
         except (RedisConnectionError, LookupError, ValueError) as error:
             self._end(RedisConnectionError(f"what was received makes no sense: {error!r}"))
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from enum import Enum
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
@@ -50,13 +51,20 @@ def user_fields(items: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:
     return {name[len(_FIELD) :].decode(): value for name, value in items if name.startswith(_FIELD)}
 
 
+class Topic(Enum):
+    """What is told on a channel."""
+
+    GROWTH = b"grown"
+    SIGNAL = b"signal"
+    HANDED = b"handed"
+
+
 class Channels:
     """The pub/sub channels of one database. Redis has them in common for all databases, so they carry its number."""
 
     def __init__(self, database: int) -> None:
-        self._grown = f"{PREFIX}{database}:grown:".encode()
-        self._signal = f"{PREFIX}{database}:signal:".encode()
-        self._handed = f"{PREFIX}{database}:handed:".encode()
+        stem = f"{PREFIX}{database}:".encode()
+        self._grown, self._signal, self._handed = (stem + topic.value + b":" for topic in Topic)
 
     def of_growth(self, log: str) -> bytes:
         return self._grown + log.encode()
@@ -67,14 +75,10 @@ class Channels:
     def of_waiter(self, token: str) -> bytes:
         return self._handed + token.encode()
 
-    def waiter_of(self, channel: bytes) -> str | None:
-        return channel[len(self._handed) :].decode() if channel.startswith(self._handed) else None
-
-    def log_of(self, channel: bytes) -> str | None:
-        return channel[len(self._grown) :].decode() if channel.startswith(self._grown) else None
-
-    def signal_of(self, channel: bytes) -> str | None:
-        return channel[len(self._signal) :].decode() if channel.startswith(self._signal) else None
+    def parse(self, channel: bytes) -> tuple[Topic, str]:
+        """Return what a channel is about, and the log, signal or waiter."""
+        _, _, topic, name = channel.split(b":", 3)
+        return Topic(topic), name.decode()
 
 
 def _stem(name: str) -> str:

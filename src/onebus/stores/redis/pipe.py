@@ -16,7 +16,6 @@ from onebus.stores.redis.line import Line
 class Pipe(Line):
     def __init__(self, connection: AbstractConnection) -> None:
         super().__init__(connection)
-        self._loop = asyncio.get_running_loop()
         self._outgoing: list[bytes] = []
         self._waiting: deque[asyncio.Future[Any]] = deque()
 
@@ -30,7 +29,8 @@ class Pipe(Line):
 
         Cancellation: the command may have been carried out.
         """
-        await self._ready()
+        if not self._is_ready:
+            await self._ready()
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(command)
@@ -43,14 +43,15 @@ class Pipe(Line):
         if commands and self.is_open:
             self._transport.write(b"".join(commands) if len(commands) > 1 else commands[0])
 
-    def _received(self, answer: Any) -> None:
+    def _received(self, answer: Any) -> bool:
         caller = self._waiting.popleft()
         if caller.done():
-            return
+            return False
         if isinstance(answer, Exception):
             caller.set_exception(answer)
         else:
             caller.set_result(answer)
+        return False
 
     def _has_ended(self, error: Exception) -> None:
         for caller in self._waiting:

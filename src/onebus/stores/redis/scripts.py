@@ -1,12 +1,13 @@
 """The Lua scripts by name, each with what they share in front of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
 _FOLDER = files("onebus.stores.redis") / "scripts"
-_PRELUDE: Final = ("log", "batches", "holds", "deletion")
+_PRELUDE: Final = ("log", "holds", "carving", "batches", "deletion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +18,17 @@ class Script:
     digest: str
 
 
-def _load(name: str) -> Script:
+def _load(name: str, parts: Sequence[str] = _PRELUDE) -> Script:
+    prelude = "\n".join((_FOLDER / "prelude" / f"{part}.lua").read_text() for part in parts)
     # Redis wants the line with the script's flags to be the first one.
     flags, _, body = (_FOLDER / f"{name}.lua").read_text().partition("\n")
-    text = f"{flags}\n{_prelude}\n{body}".encode()
+    text = f"{flags}\n{prelude}\n{body}".encode()
     return Script(text, sha1(text, usedforsecurity=False).hexdigest())
 
 
-_prelude = "\n".join((_FOLDER / "prelude" / f"{part}.lua").read_text() for part in _PRELUDE)
-
 APPEND = _load("append")
+# Making functions that nobody calls would take a good part of its time.
+APPEND_PLAIN = _load("append", ("log", "holds"))
 READ = _load("read")
 CLAIM = _load("claim")
 CHANGE = _load("change")
@@ -37,7 +39,8 @@ UNWAIT = _load("unwait")
 TOUCH = _load("touch")
 CLEAR = _load("clear")
 DROP = _load("drop")
-PROBE = _load("probe")
+# Sent as it is, perhaps before we have logged in: Redis then hears short commands only.
+PROBE = _load("probe", ())
 PRESENT = _load("present")
 PUT = _load("put")
 GET = _load("get")

@@ -28,7 +28,6 @@ from onebus.stores.redis.scripts import PROBE
 
 MAX_PIPES: Final = 2
 """Two, so that a large answer on one does not hold up the small ones on the other."""
-MAX_IN_FLIGHT: Final = 1000
 SENTINEL_SECONDS: Final = 1.0
 """How long a sentinel may take before another one is asked."""
 
@@ -41,7 +40,7 @@ class ServerConnections(Connections):
     """
 
     def __init__(self, address: Address, connect_seconds: float) -> None:
-        super().__init__(address, at_once=MAX_IN_FLIGHT)
+        super().__init__(address)
         self._pool = self._make_pool(address, connect_seconds)
         self._client = Redis(connection_pool=self._pool)
         self._pipes: list[Pipe] = []
@@ -73,11 +72,14 @@ class ServerConnections(Connections):
 
     def _free_pipe(self) -> Pipe | None:
         """Return the pipe with the least to do, or None if there had better be another one."""
-        pipes = [pipe for pipe in self._pipes if pipe.is_open]
-        pipe = min(pipes, key=lambda pipe: pipe.waiting, default=None)
-        if pipe is None or (pipe.waiting and len(pipes) < MAX_PIPES):
-            return None
-        return pipe
+        least: Pipe | None = None
+        for pipe in self._pipes:
+            if pipe.is_open:
+                if not pipe.waiting:
+                    return pipe
+                if least is None or pipe.waiting < least.waiting:
+                    least = pipe
+        return least if len(self._pipes) == MAX_PIPES else None
 
     async def _new_pipe(self) -> Pipe:
         async with self._dialling:

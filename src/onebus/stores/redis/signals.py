@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from hiredis import pack_command
@@ -15,7 +16,7 @@ from onebus.stores.redis.answers import claimed_of
 from onebus.stores.redis.connection import DRIVER_ERRORS
 from onebus.stores.redis.failures import translate
 from onebus.stores.redis.line import Line
-from onebus.stores.redis.names import Channels
+from onebus.stores.redis.names import Channels, Topic
 from onebus.stores.switchboard import Switchboard
 
 SUBSCRIBE_AT_ONCE: Final = 1000
@@ -25,18 +26,19 @@ class _Listening(Line):
     """The connection itself: sends what is asked, and hands on what it hears."""
 
     def __init__(
-        self, connection: AbstractConnection, heard: Callable[[Any], None], ended: Callable[[Exception], None]
+        self, connection: AbstractConnection, heard: Callable[[Any], bool], ended: Callable[[Exception], None]
     ) -> None:
         super().__init__(connection)
         self._heard = heard
         self._tell_ended = ended
 
     async def send(self, *command: bytes) -> None:
-        await self._ready()
+        if not self._is_ready:
+            await self._ready()
         self._transport.write(pack_command(command))  # type: ignore[arg-type]
 
-    def _received(self, answer: Any) -> None:
-        self._heard(answer)
+    def _received(self, answer: Any) -> bool:
+        return self._heard(answer)
 
     def _has_ended(self, error: Exception) -> None:
         self._tell_ended(error)
@@ -67,6 +69,7 @@ class Signals:
         self._confirmed: set[bytes] = set()
         self._unconfirmed: Counter[bytes] = Counter()
         self._waiting: dict[bytes, asyncio.Future[None]] = {}
+        self._takers: dict[bytes, Callable[[bytes], bool]] = {}
 
     async def open(self) -> None:
         """Connect, if that is needed, and listen to everything that the switchboard needs."""
@@ -101,6 +104,7 @@ class Signals:
 
     async def stop(self, channel: bytes) -> None:
         self._confirmed.discard(channel)
+        self._takers.pop(channel, None)
         self._waiting.pop(channel, None)
         await self._send(b"UNSUBSCRIBE", channel)
 
@@ -130,28 +134,44 @@ class Signals:
         except DRIVER_ERRORS as error:
             raise translate(error, self._url) from error
 
-    def _hear(self, answer: Any) -> None:
+    def _hear(self, answer: Any) -> bool:
         if isinstance(answer, Exception):
             self._fail(translate(answer, self._url))
-            return
+            return False
         kind, channel, value = answer
         if kind == b"message":
-            self._take(channel, value)
-        elif kind == b"subscribe":
+            take = self._takers.get(channel) or self._taker_of(channel)
+            return take(value)
+        if kind == b"subscribe":
             self._confirm(channel)
+        return False
 
-    def _take(self, channel: bytes, value: bytes) -> None:
-        token = self._channels.waiter_of(channel)
-        if token is not None:
-            self._switchboard.hand_over(token, claimed_of(value))
-            return
-        log = self._channels.log_of(channel)
-        if log is not None:
-            self._switchboard.wake(log, News.unpack(value))
-            return
-        signal = self._channels.signal_of(channel)
-        if signal is not None:
-            self._switchboard.deliver(signal, value)
+    def _taker_of(self, channel: bytes) -> Callable[[bytes], bool]:
+        """Return what takes the messages of a channel; remember it as long as the channel is subscribed to."""
+        topic, name = self._channels.parse(channel)
+        match topic:
+            case Topic.HANDED:
+                take: Callable[[bytes], bool] = partial(self._hand_over, name)
+            case Topic.GROWTH:
+                take = partial(self._wake, name)
+            case Topic.SIGNAL:
+                take = partial(self._deliver, name)
+        if channel in self._confirmed:
+            self._takers[channel] = take
+        return take
+
+    def _hand_over(self, token: str, value: bytes) -> bool:
+        self._switchboard.hand_over(token, claimed_of(value))
+        # Right behind it comes the wake-up for those who watch the log, and that can wait.
+        return True
+
+    def _wake(self, log: str, value: bytes) -> bool:
+        self._switchboard.wake(log, News(value) if value else None)
+        return False
+
+    def _deliver(self, name: str, value: bytes) -> bool:
+        self._switchboard.deliver(name, value)
+        return False
 
     def _confirm(self, channel: bytes) -> None:
         self._unconfirmed[channel] -= 1

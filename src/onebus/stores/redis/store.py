@@ -10,7 +10,19 @@ from onebus.errors import LogFull, StoreUnavailable, VersionConflict
 from onebus.log.claims import Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import Retention
-from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Span, Store, StoreOptions
+from onebus.stores.base import (
+    AppendRequest,
+    Claim,
+    ClaimRequest,
+    Inspection,
+    LogStat,
+    Lost,
+    Record,
+    Slice,
+    Span,
+    Store,
+    StoreOptions,
+)
 from onebus.stores.redis import scripts
 from onebus.stores.redis.address import Address, Mode, parse_address
 from onebus.stores.redis.answers import NOTHING, batch_of, claim_of, limits_of, lost_of, spans_of, stat_of, sweep_of
@@ -62,23 +74,15 @@ class RedisStore(Store):
 
     # Logs
 
-    async def _append(
-        self,
-        log: str,
-        batch: bytes,
-        count: int,
-        mirror: str | None,
-        retain: Retention,
-        mirror_retain: Retention,
-        capacity: int | None,
-    ) -> int:
+    async def _append(self, log: str, request: AppendRequest) -> int:
         keys = log_keys(log)
-        settings = self._append_settings(log, retain)
-        if mirror is not None:
-            keys += log_keys(mirror)
-            settings += (*self._append_settings(mirror, mirror_retain), log)
-        limit = NOTHING if capacity is None else capacity
-        answer: int = await self._run(scripts.APPEND, keys, batch, count, limit, *settings)
+        settings = self._append_settings(log, request.retain)
+        if request.mirror is not None:
+            keys += log_keys(request.mirror)
+            settings += (*self._append_settings(request.mirror, request.mirror_retain), log)
+        capacity = NOTHING if request.capacity is None else request.capacity
+        script = scripts.APPEND_PLAIN if request.is_plain else scripts.APPEND
+        answer: int = await self._run(script, keys, request.batch, request.count, capacity, *settings)
         if answer <= 0:
             raise LogFull(log, room=-answer)
         return answer

@@ -1,8 +1,8 @@
 """The holds of a log as rows: finding those that a range of ids meets, changing them, freeing what is due."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from sqlalchemy import bindparam, case, delete, func, insert, select, update
 from sqlalchemy.sql import ClauseElement
 

@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Select, Update, bindparam, delete, func, insert, or_, select, update
 
 from onebus.errors import LogFull

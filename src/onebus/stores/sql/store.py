@@ -13,9 +13,21 @@ from sqlalchemy.exc import ArgumentError
 from onebus.errors import BusError, InvalidUrl, StoreClosed, StoreUnavailable
 from onebus.log.batch import Entry, decode, encode
 from onebus.log.claims import Lease, ranges_of
-from onebus.log.retention import KEEP_ALL, Retention
+from onebus.log.retention import Retention
 from onebus.log.stored import Origin
-from onebus.stores.base import Claim, ClaimRequest, Inspection, LogStat, Lost, Record, Slice, Span, Store, StoreOptions
+from onebus.stores.base import (
+    AppendRequest,
+    Claim,
+    ClaimRequest,
+    Inspection,
+    LogStat,
+    Lost,
+    Record,
+    Slice,
+    Span,
+    Store,
+    StoreOptions,
+)
 from onebus.stores.following import SAFETY_POLL_SECONDS
 from onebus.stores.news import News
 from onebus.stores.sql import logs, records
@@ -144,25 +156,18 @@ class SqlStore(Store):
 
     # Logs
 
-    async def _append(
-        self,
-        log: str,
-        batch: bytes,
-        count: int,
-        mirror: str | None,
-        retain: Retention,
-        mirror_retain: Retention,
-        capacity: int | None,
-    ) -> int:
-        is_plain = mirror is None and retain is KEEP_ALL and capacity is None
-        if is_plain and (first_id := await self._try_append_at_once(log, batch, count)):
+    async def _append(self, log: str, request: AppendRequest) -> int:
+        batch, count, mirror = request.batch, request.count, request.mirror
+        if request.is_plain and (first_id := await self._try_append_at_once(log, batch, count)):
             return first_id
 
         def append(transaction: Transaction) -> int:
-            first_id = logs.find_or_create(transaction, log).append(batch, count, None, retain, capacity=capacity)
+            first_id = logs.find_or_create(transaction, log).append(
+                batch, count, None, request.retain, capacity=request.capacity
+            )
             if mirror is not None:
                 origin = Origin(log, first_id)
-                logs.find_or_create(transaction, mirror).append(batch, count, origin, mirror_retain)
+                logs.find_or_create(transaction, mirror).append(batch, count, origin, request.mirror_retain)
             return first_id
 
         return await self._write_with(append)

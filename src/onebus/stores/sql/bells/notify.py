@@ -55,11 +55,11 @@ class NotifyBell(Bell):
         try:
             async for notification in connection.notifies():
                 name, _, packed = notification.payload.partition("\n")
-                heard({name: News.unpack(b64decode(packed))})
+                heard({name: News(b64decode(packed)) if packed else None})
         except psycopg.Error as error:
             lost(error)
 
 
 def _payload(log: str, news: News | None) -> str:
     """Return what a notification says: the name of the log, and the news as text where there are any."""
-    return log if news is None else f"{log}\n{b64encode(news.pack()).decode()}"
+    return log if news is None else f"{log}\n{b64encode(news.packed).decode()}"

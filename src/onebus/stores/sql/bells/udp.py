@@ -123,7 +123,7 @@ class _Ear(asyncio.DatagramProtocol):
         name, _, packed = sealed.partition(b"\n")
         # Not forged, maybe: the sender may know the secret of somebody who had this address before.
         is_genuine = compare_digest(data, seal(sealed, self._secret))
-        self._heard({name.decode(errors="replace"): News.unpack(packed) if is_genuine else None})
+        self._heard({name.decode(errors="replace"): News(packed) if is_genuine else None})
 
 
 def seal(tiding: bytes, secret: bytes) -> bytes:
@@ -137,7 +137,7 @@ def _datagrams(grown: Mapping[str, News | None], secret: bytes) -> list[bytes]:
     named: list[bytes] = []
     for log, news in grown.items():
         name = log.encode()
-        if news is not None and len(datagram := seal(name + b"\n" + news.pack(), secret)) <= MAX_DATAGRAM_BYTES:
+        if news is not None and len(datagram := seal(name + b"\n" + news.packed, secret)) <= MAX_DATAGRAM_BYTES:
             sealed.append(datagram)
         elif named and len(named[-1]) + len(name) < MAX_DATAGRAM_BYTES:
             named[-1] += b"\n" + name

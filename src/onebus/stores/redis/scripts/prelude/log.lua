@@ -7,15 +7,18 @@ written as %25, %7B and %7D. All keys of a place have the same hash tag, so they
     onebus:{P}R:log      hash    the log itself
         epoch            random text, another one for each life of the log
         waiter           who waits for the next batch: "limit lease_ms redeliver channel owner"; empty: nobody
-        last             newest id
-        first            oldest id that was not trimmed away
-        head             first id that nobody has claimed
-        fence            fence of the latest claim with a lease
-        bytes            bytes ever appended
-        ttl, expires     ms; 0 for a log that lives for ever
-        open, free       how many ids are in holds, and how many of those are in :free
-        until            when Redis expires the keys by itself, ms
-        floor, since     the oldest batch begins at this byte of `bytes` or later, and is of this time or later:
+        handed           what the last append has claimed for a waiter: "due member-of-holds"; empty: nothing
+        expires          ms; 0 for a log that lives for ever
+        state            these numbers as doubles, little-endian: reading them one by one takes most scripts the longest
+            last         newest id
+            first        oldest id that was not trimmed away
+            head         first id that nobody has claimed
+            fence        fence of the latest claim with a lease
+            bytes        bytes ever appended
+            ttl          ms; 0 for a log that lives for ever
+            open, free   how many ids are in holds, and how many of those are in :free
+            retired      when Redis expires the keys by itself, ms
+            floor, since the oldest batch begins at this byte of `bytes` or later, and is of this time or later:
                          so that an append finds out that there is nothing to trim without reading a batch
     onebus:{P}R:batches  stream  id = last id of the batch, fields in this order:
         n                messages
@@ -35,11 +38,7 @@ The batch that covers an id is the first entry of XRANGE from that id on. Redis 
 to it with 17 digits, so ids may be handed over as they are; `..` would cut them to 14.
 ]]
 
-local LOG_FIELDS = {
-    'epoch', 'waiter', 'last', 'first', 'head', 'fence', 'bytes', 'ttl', 'expires', 'open', 'free', 'floor', 'since',
-    'until',
-}
-local TEXT_FIELDS = 2
+local STATE = '<ddddddddddd'
 local FREE = 0
 local NO_FENCE = 0
 local SLACK_MS = 60000
@@ -71,21 +70,22 @@ local function unlink(keys)
     redis.call('UNLINK', keys.log, keys.batches, keys.holds, keys.due, keys.free)
 end
 
-local function find_log(now, index)
+local function load_log(now, index)
     local keys = keys_from(index or 1)
-    local values = redis.call('HMGET', keys.log, unpack(LOG_FIELDS))
-    if not values[1] then
+    local stored = redis.call('HMGET', keys.log, 'epoch', 'waiter', 'handed', 'expires', 'state')
+    if not stored[1] then
         return nil
     end
-    local log = { keys = keys, now = now, stored = {}, fresh = {} }
-    for position, field in ipairs(LOG_FIELDS) do
-        log[field] = position <= TEXT_FIELDS and (values[position] or '') or tonumber(values[position])
-        log.stored[field] = log[field]
-    end
+    local log = {
+        keys = keys, now = now, stored = stored, fresh = {},
+        epoch = stored[1], waiter = stored[2], handed = stored[3], expires = tonumber(stored[4]),
+    }
     if log.expires > 0 and log.expires <= now then
         unlink(keys)
         return nil
     end
+    log.last, log.first, log.head, log.fence, log.bytes, log.ttl, log.open, log.free, log.retired, log.floor, log.since =
+        struct.unpack(STATE, stored[5])
     return log
 end
 
@@ -94,40 +94,45 @@ local function create_log(now, epoch, index)
     -- Redis forgets the keys of an expired log one by one.
     unlink(keys)
     return {
-        keys = keys, now = now, stored = {}, fresh = {}, epoch = epoch, last = 0, first = 1, head = 1, fence = 0, bytes = 0,
-        ttl = 0, expires = 0, open = 0, free = 0, floor = 0, since = now,
-        ['until'] = 0, waiter = '',
+        keys = keys, now = now, stored = {}, fresh = {}, epoch = epoch, waiter = '', handed = '', expires = 0,
+        last = 0, first = 1, head = 1, fence = 0, bytes = 0, ttl = 0, open = 0, free = 0, retired = 0, floor = 0, since = now,
     }
 end
 
 -- Returns the keys that Redis has to be told to expire: all when that moment has moved, else those created anew.
 local function keys_to_expire(log)
     if log.ttl == 0 then
-        log['until'] = 0
+        log.retired = 0
         return {}
     end
-    local expires = log.expires + SLACK_MS
-    if expires - log['until'] <= SLACK_MS / 2 then
+    local retired = log.expires + SLACK_MS
+    if retired - log.retired <= SLACK_MS / 2 then
         return log.fresh
     end
-    log['until'] = expires
+    log.retired = retired
     return log.keys
 end
 
 local function save(log)
-    local changes, keys = {}, keys_to_expire(log)
-    for _, field in ipairs(LOG_FIELDS) do
-        if log[field] ~= log.stored[field] then
-            changes[#changes + 1] = field
-            changes[#changes + 1] = log[field]
-        end
-    end
-    if #changes > 0 then
-        redis.call('HSET', log.keys.log, unpack(changes))
+    local keys, stored = keys_to_expire(log), log.stored
+    local state = struct.pack(
+        STATE, log.last, log.first, log.head, log.fence, log.bytes, log.ttl, log.open, log.free, log.retired, log.floor,
+        log.since
+    )
+    local expires = string.format('%.0f', log.expires)
+    if log.waiter == stored[2] and log.handed == stored[3] and expires == stored[4] then
+        redis.call('HSET', log.keys.log, 'state', state)
+    else
+        log.stored = { log.epoch, log.waiter, log.handed, expires, state }
+        redis.call(
+            'HSET', log.keys.log,
+            'epoch', log.epoch, 'waiter', log.waiter, 'handed', log.handed, 'expires', expires, 'state', state
+        )
     end
     for _, key in pairs(keys) do
-        redis.call('PEXPIREAT', key, log['until'])
+        redis.call('PEXPIREAT', key, log.retired)
     end
+    log.fresh = {}
 end
 
 local function renew(log)
