@@ -1,7 +1,7 @@
 """The suite for queues: onebus and the npm package busmq on the same Redis, in turn.
 
-Whatever else the machine does, it does to both: what is measured once of ours stands between two halves of the
-peer's, and short measurements alternate.
+Whatever else the machine does, it does to both: what is measured of ours stands between parts of the peer's, and
+short measurements alternate.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -120,16 +120,18 @@ class _Run:
 
     def traffic(self) -> None:
         what = _traffic_name(QUEUES)
-        ours, theirs = self._side_by_side(what, reliable=False)
+        runs, theirs = self._side_by_side(what, self._plan.rounds, reliable=False)
+        ours = [cycle for run in runs for cycle in run]
         for verb, rate in _VERBS.items():
             own = self._add(f"{what}: {verb}", _mean(ours, rate), RATE)
             self._report.add(comparison(own, THEIRS.name, _mean(theirs, rate), target=targets.BUSMQ_TRAFFIC))
-        last = self._add(f"{what}: the last cycle", _both(ours[-1]), RATE)
-        self._report.add(comparison(last, "the first cycle", _both(ours[0]), target=targets.LAST_CYCLE))
+        last = self._add(f"{what}: the last cycle", _mean((run[-1] for run in runs), _both), RATE)
+        first = _mean((run[0] for run in runs), _both)
+        self._report.add(comparison(last, "the first cycle", first, target=targets.LAST_CYCLE))
 
     def reliable_traffic(self) -> None:
         what = f"{_traffic_name(QUEUES)}, reliable"
-        ours, theirs = self._side_by_side(what, reliable=True)
+        (ours,), theirs = self._side_by_side(what, 1, reliable=True)
         for verb, rate in _VERBS.items():
             target = targets.BUSMQ_RELIABLE if verb == "consumed" else None
             own = self._add(f"{what}: {verb}", _mean(ours, rate), RATE)
@@ -164,14 +166,17 @@ class _Run:
             own = self._add(f"latency {what}, {self._plan.pace.name}", own_ms, MILLISECONDS)
             self._report.add(comparison(own, THEIRS.name, peer_ms, target=targets.BUSMQ_LATENCY))
 
-    def _side_by_side(self, what: str, *, reliable: bool) -> tuple[list[Rates], list[Rates]]:
-        """Return the cycles of ours and of theirs; the halves of theirs stand around ours."""
-        half = self._plan.half_cycles
-        theirs = self._traffic_of(THEIRS, QUEUES, half, reliable=reliable)
-        ours = self._traffic_of(OURS, QUEUES, self._plan.cycles, reliable=reliable)
-        theirs += self._traffic_of(THEIRS, QUEUES, half, reliable=reliable)
+    def _side_by_side(self, what: str, runs: int, *, reliable: bool) -> tuple[list[list[Rates]], list[Rates]]:
+        """Return the cycles of each run of ours, and those of theirs, which stand around and between our runs."""
+        part = -(-self._plan.cycles // (runs + 1))
+        ours: list[list[Rates]] = []
+        theirs = self._traffic_of(THEIRS, QUEUES, part, reliable=reliable)
+        for _ in range(runs):
+            ours.append(self._traffic_of(OURS, QUEUES, self._plan.cycles, reliable=reliable))
+            theirs += self._traffic_of(THEIRS, QUEUES, part, reliable=reliable)
         self._add_cycles(what, THEIRS.name, theirs)
-        self._add_cycles(what, OURS.name, ours)
+        for number, cycles in enumerate(ours, start=1):
+            self._add_cycles(what, OURS.name if runs == 1 else f"{OURS.name}, run {number}", cycles)
         return ours, theirs
 
     def _traffic_of(self, side: Side, queues: int, cycles: int, *, reliable: bool = False) -> list[Rates]:

@@ -62,7 +62,7 @@ class Line(asyncio.Protocol, ABC):
 
     @abstractmethod
     def _received(self, answer: Any) -> bool:
-        """Take one thing that Redis says; an error is one too. Return whether others have to run before the next one."""
+        """Take one thing that Redis says, be it an error. Return whether others have to run before the next one."""
 
     @abstractmethod
     def _has_ended(self, error: Exception) -> None:
