@@ -1,8 +1,7 @@
 """A message as its consumer holds it."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -11,7 +10,6 @@ from onebus.log.batch import Kind
 from onebus.payload import unpack
 
 _MISSING = object()
-NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Keeper(Protocol):
@@ -45,7 +43,7 @@ class Message(Struct, gc=False, eq=False):
     attempts: int = 1
     _keeper: Keeper | None = None
     key: bytes | None = None
-    headers: Mapping[str, str] = NO_HEADERS
+    _headers: Mapping[str, str] | None = None
     _data: Any = _MISSING
 
     @property
@@ -53,6 +51,10 @@ class Message(Struct, gc=False, eq=False):
         if self._data is _MISSING:
             self._data = unpack(self._value, self._kind)
         return self._data
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._headers or {}
 
     @property
     def kind(self) -> Kind:

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from onebus.errors import InvalidArgument
-from onebus.log.stored import Origin
+from onebus.log.stored import Twin
 from onebus.stores.base import Store
 from tests.messages import batch_of, numbered, texts_of
 
@@ -108,7 +108,7 @@ async def test_appends_of_one_caller_one_after_the_other_have_ascending_ids(stor
     assert ids == list(range(1, 21))
 
 
-async def test_a_mirrored_append_writes_both_logs_and_names_its_origin(store: Store, log: str) -> None:
+async def test_a_mirrored_append_writes_both_logs_and_names_each_in_the_other(store: Store, log: str) -> None:
     channel, site = f"{log}|/chat", f"{log}|"
     await store.append(f"{log}|/other", numbered(2), mirror=site)
     await store.append(channel, numbered(3))
@@ -116,9 +116,11 @@ async def test_a_mirrored_append_writes_both_logs_and_names_its_origin(store: St
     first = await store.append(channel, batch_of("hi"), mirror=site)
 
     assert first == 4
-    assert texts_of(await store.read(channel, after=3), after=3) == ["hi"]
+    found = await store.read(channel, after=3)
+    assert texts_of(found, after=3) == ["hi"]
+    assert found.batches[-1].twin == Twin(site, 3)
     mirrored = (await store.read(site, after=2)).batches[0]
-    assert (mirrored.first_id, mirrored.origin) == (3, Origin(channel, 4))
+    assert (mirrored.first_id, mirrored.twin) == (3, Twin(channel, 4))
 
 
 async def test_concurrent_mirrored_appends_keep_the_order_of_each_channel_in_the_site(
@@ -129,11 +131,11 @@ async def test_concurrent_mirrored_appends_keep_the_order_of_each_channel_in_the
         *(one.append(f"{log}|/{n % 3}", numbered(1), mirror=site) for n in range(12) for one in (store, other_store))
     )
 
-    origins = [batch.origin for batch in (await store.read(site, after=0)).batches]
+    twins = [batch.twin for batch in (await store.read(site, after=0)).batches]
 
-    assert len(origins) == 24
+    assert len(twins) == 24
     for channel in range(3):
-        ids = [origin.first_id for origin in origins if origin and origin.log == f"{log}|/{channel}"]
+        ids = [twin.first_id for twin in twins if twin and twin.log == f"{log}|/{channel}"]
         assert ids == list(range(1, 9))
 
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from onebus.log.stored import Origin
+from onebus.log.stored import Twin
 from onebus.stores.base import Store
 from onebus.stores.following import claimant, follow
 from tests.eventually import eventually
@@ -125,7 +125,7 @@ async def test_a_follower_of_a_mirror_learns_where_each_batch_comes_from(
             await store.append(channel, batch_of(str(number)), mirror=site)
 
             (batch,) = (await waiting).batches
-            assert (batch.first_id, batch.origin) == (number, Origin(channel, number))
+            assert (batch.first_id, batch.twin) == (number, Twin(channel, number))
     await slices.aclose()
 
 

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 
-class Origin(Struct, frozen=True, gc=False):
-    """Where a mirrored batch comes from: the log it was appended to, and its first id there."""
+class Twin(Struct, frozen=True, gc=False):
+    """Where else a batch is that was appended to two logs: the other one, and its first id there."""
 
     log: str
     first_id: int
@@ -17,7 +17,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
     count: int
     blob: bytes
     appended_ms: int
-    origin: Origin | None = None
+    twin: Twin | None = None
 
     @property
     def first_id(self) -> int:

@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from onebus.log.batch import Batch, Entry, decode
 from onebus.log.claims import Lease
 from onebus.log.stored import StoredBatch
-from onebus.message import NO_HEADERS, Keeper, Message
+from onebus.message import Keeper, Message
 from onebus.objects.holding import Holding
 from onebus.stores.base import Claim, Slice
 
@@ -50,8 +50,7 @@ def unread_messages(found: Slice, after: int) -> Iterator[Message]:
 
 
 def _message(message_id: int, entry: Entry, attempts: int, keeper: Keeper | None) -> Message:
-    headers = entry.headers or NO_HEADERS
-    return Message(message_id, entry.value, entry.kind, entry.time_ms or 0, attempts, keeper, entry.key, headers)
+    return Message(message_id, entry.value, entry.kind, entry.time_ms or 0, attempts, keeper, entry.key, entry.headers)
 
 
 def entries_by_id(stored: StoredBatch) -> Iterator[tuple[int, Entry]]:

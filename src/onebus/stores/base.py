@@ -263,8 +263,8 @@ class Store(ABC):
         """Add a batch to the end of a log and return the id of its first message.
 
         With ``mirror`` the same batch is also added to a second log, which must have the same place
-        (`onebus.log.names.place_of`), and says there where it comes from. ``retain`` trims in the same step.
-        The log's time to live starts anew.
+        (`onebus.log.names.place_of`), and each of the two says where it is in the other. ``retain`` trims in the same
+        step. The log's time to live starts anew.
 
         ``capacity`` is how many unfinished messages the log, and not its mirror, may have afterwards. What ``retain``
         trims in this step makes room. A batch that does not fit is refused as a whole.

@@ -22,7 +22,7 @@ from onebus.errors import LogFull, VersionConflict
 from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
-from onebus.log.stored import Origin, StoredBatch
+from onebus.log.stored import StoredBatch, Twin
 from onebus.stores.base import (
     AppendRequest,
     Claim,
@@ -94,12 +94,12 @@ class MemoryLog:
     ends_at_byte: dict[int, int] = field(default_factory=dict)
     holds: HoldTable = field(default_factory=HoldTable)
 
-    def append(self, blob: bytes, count: int, now_ms: int, origin: Origin | None = None) -> int:
+    def append(self, blob: bytes, count: int, now_ms: int, twin: Twin | None = None) -> int:
         first_id = self.last_id + 1
         self.last_id += count
         self.bytes_appended += len(blob)
         self.ends_at_byte[self.last_id] = self.bytes_appended
-        self.shelf.add(StoredBatch(self.last_id, count, blob, now_ms, origin))
+        self.shelf.add(StoredBatch(self.last_id, count, blob, now_ms, twin))
         return first_id
 
     def claim(self, request: ClaimRequest, now_ms: int) -> Claim:
@@ -318,16 +318,20 @@ class MemoryStore(Store):
         now_ms = self._now_ms()
         if request.capacity is not None:
             (self._find(log) or MemoryLog()).check_capacity(log, request.capacity, request, now_ms)
-        first_id = self._append_one(log, request, request.retain, now_ms, None)
-        if request.mirror is not None:
-            self._append_one(request.mirror, request, request.mirror_retain, now_ms, Origin(log, first_id))
+        mirror = request.mirror
+        if mirror is None:
+            return self._append_one(log, request, request.retain, now_ms)
+        mirrored = self._find(mirror)
+        twin = Twin(mirror, 1 if mirrored is None else mirrored.last_id + 1)
+        first_id = self._append_one(log, request, request.retain, now_ms, twin)
+        self._append_one(mirror, request, request.mirror_retain, now_ms, Twin(log, first_id))
         return first_id
 
     def _append_one(
-        self, name: str, request: AppendRequest, retain: Retention, now_ms: int, origin: Origin | None
+        self, name: str, request: AppendRequest, retain: Retention, now_ms: int, twin: Twin | None = None
     ) -> int:
         log = self._find(name) or self._memory.logs.setdefault(name, MemoryLog())
-        first_id = log.append(request.batch, request.count, now_ms, origin)
+        first_id = log.append(request.batch, request.count, now_ms, twin)
         if log.ttl_ms:
             log.expires_ms = now_ms + log.ttl_ms
         if retain is not KEEP_ALL:

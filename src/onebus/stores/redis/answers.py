@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from onebus.log.claims import Lease
 from onebus.log.retention import KEEP_ALL, Retention
-from onebus.log.stored import Origin, StoredBatch
+from onebus.log.stored import StoredBatch, Twin
 from onebus.stores.base import Claim, LogStat, Lost, Span
 from onebus.stores.news import News
 from onebus.stores.switchboard import Claimed
@@ -48,7 +48,7 @@ def batch_of(entry: Entry) -> StoredBatch:
     count, appended_ms, blob = int(fields[1]), int(fields[5]), fields[7]
     if len(fields) == 8:
         return StoredBatch(last_id, count, blob, appended_ms)
-    return StoredBatch(last_id, count, blob, appended_ms, Origin(fields[9].decode(), int(fields[11])))
+    return StoredBatch(last_id, count, blob, appended_ms, Twin(fields[9].decode(), int(fields[11])))
 
 
 def claim_of(answer: Sequence[Any]) -> Claim:

@@ -79,7 +79,7 @@ class RedisStore(Store):
         settings = self._append_settings(log, request.retain)
         if request.mirror is not None:
             keys += log_keys(request.mirror)
-            settings += (*self._append_settings(request.mirror, request.mirror_retain), log)
+            settings += (*self._append_settings(request.mirror, request.mirror_retain), log, request.mirror)
         capacity = NOTHING if request.capacity is None else request.capacity
         script = scripts.APPEND_PLAIN if request.is_plain else scripts.APPEND
         answer: int = await self._run(script, keys, request.batch, request.count, capacity, *settings)

@@ -13,7 +13,7 @@ from onebus.errors import LogFull
 from onebus.log.claims import FREE, NO_FENCE, Hold, Lease
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
-from onebus.log.stored import Origin, StoredBatch
+from onebus.log.stored import StoredBatch, Twin
 from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice, Span, spans_of
 from onebus.stores.news import News
 from onebus.stores.sql.holds import HoldRows
@@ -30,8 +30,8 @@ _batch_columns = (
     batches.c.count,
     batches.c.blob,
     batches.c.appended_ms,
-    batches.c.origin_log,
-    batches.c.origin_first_id,
+    batches.c.twin_log,
+    batches.c.twin_first_id,
 )
 _insert_batch = insert(batches)
 _delete_log = delete(logs).where(logs.c.id == bindparam("log"))
@@ -127,8 +127,13 @@ class SqlLog:
     def epoch(self) -> str:
         return self._row.epoch
 
+    @property
+    def next_id(self) -> int:
+        """The id that the next message gets."""
+        return self._row.last_id + 1
+
     def append(
-        self, blob: bytes, count: int, origin: Origin | None, retain: Retention, *, capacity: int | None = None
+        self, blob: bytes, count: int, twin: Twin | None, retain: Retention, *, capacity: int | None = None
     ) -> int:
         row = self._row
         first_id = row.last_id + 1
@@ -147,14 +152,14 @@ class SqlLog:
                 "size": len(blob),
                 "end_byte": row.bytes_appended,
                 "appended_ms": row.now_ms,
-                "origin_log": origin.log if origin else None,
-                "origin_first_id": origin.first_id if origin else None,
+                "twin_log": twin.log if twin else None,
+                "twin_first_id": twin.first_id if twin else None,
                 "blob": blob,
             },
         )
         self._forget_before(first_kept)
         self._save("last_id", "bytes_appended", "expires_ms", "first_id", "head")
-        self._announce(StoredBatch(row.last_id, count, blob, row.now_ms, origin))
+        self._announce(StoredBatch(row.last_id, count, blob, row.now_ms, twin))
         return first_id
 
     def read(self, after: int, limit: int, max_bytes: int) -> Slice:
@@ -432,9 +437,9 @@ def drop_expired(transaction: Transaction, at_most: int) -> int:
 
 
 def _stored(row: tuple[Any, ...]) -> StoredBatch:
-    last_id, count, blob, appended_ms, origin_log, origin_first_id = row
-    origin = None if origin_log is None else Origin(text_of(origin_log), origin_first_id)
-    return StoredBatch(last_id, count, blob, appended_ms, origin)
+    last_id, count, blob, appended_ms, twin_log, twin_first_id = row
+    twin = None if twin_log is None else Twin(text_of(twin_log), twin_first_id)
+    return StoredBatch(last_id, count, blob, appended_ms, twin)
 
 
 def _joined(done: Iterable[Hold]) -> list[tuple[int, int]]:

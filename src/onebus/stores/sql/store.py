@@ -14,7 +14,7 @@ from onebus.errors import BusError, InvalidUrl, StoreClosed, StoreUnavailable
 from onebus.log.batch import Entry, decode, encode
 from onebus.log.claims import Lease, ranges_of
 from onebus.log.retention import Retention
-from onebus.log.stored import Origin
+from onebus.log.stored import Twin
 from onebus.stores.base import (
     AppendRequest,
     Claim,
@@ -162,12 +162,13 @@ class SqlStore(Store):
             return first_id
 
         def append(transaction: Transaction) -> int:
-            first_id = logs.find_or_create(transaction, log).append(
-                batch, count, None, request.retain, capacity=request.capacity
-            )
-            if mirror is not None:
-                origin = Origin(log, first_id)
-                logs.find_or_create(transaction, mirror).append(batch, count, origin, request.mirror_retain)
+            found = logs.find_or_create(transaction, log)
+            if mirror is None:
+                return found.append(batch, count, None, request.retain, capacity=request.capacity)
+            mirrored = logs.find_or_create(transaction, mirror)
+            twin = Twin(mirror, mirrored.next_id)
+            first_id = found.append(batch, count, twin, request.retain, capacity=request.capacity)
+            mirrored.append(batch, count, Twin(log, first_id), request.mirror_retain)
             return first_id
 
         return await self._write_with(append)

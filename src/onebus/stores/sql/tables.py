@@ -34,8 +34,8 @@ batches = Table(
     Column("size", BigInteger, nullable=False),
     Column("end_byte", BigInteger, nullable=False),
     Column("appended_ms", BigInteger, nullable=False),
-    Column("origin_log", String),
-    Column("origin_first_id", BigInteger),
+    Column("twin_log", String),
+    Column("twin_first_id", BigInteger),
     Column("blob", LargeBinary, nullable=False),
 )
 

@@ -5,21 +5,21 @@ Adds a batch to a log and perhaps to its mirror, trims both, and tells those who
 KEYS  the log's, then the mirror's if there is one
 ARGV  now, batch, count, capacity of the log (empty: none),
       log:     epoch if it is new, channel of its growth, max_count, max_bytes, max_age_ms,
-      mirror:  the same, and the log's name
+      mirror:  the same, and the names of the log and of the mirror
 Returns the first id in the log; if the batch would exceed its capacity, minus the number of messages that fit.
 ]]
-local LOG, MIRROR, ORIGIN = 5, 10, 15
+local LOG, MIRROR, NAMES = 5, 10, 15
 local MAX_NEWS_BYTES = 4000
 
 local now = clock(ARGV[1])
 local blob, count = ARGV[2], tonumber(ARGV[3])
 
 -- A small batch travels with the wake-up, in the form that stores/news.py reads.
-local function news(log, _, origin_log, _, origin_first)
+local function news(log, _, twin_log, _, twin_first)
     if #blob > MAX_NEWS_BYTES then
         return ''
     end
-    local head = string.format('%s %.0f %.0f %.0f %.0f %s', log.epoch, log.last, count, now, origin_first or 0, origin_log or '')
+    local head = string.format('%s %.0f %.0f %.0f %.0f %s', log.epoch, log.last, count, now, twin_first or 0, twin_log or '')
     return head .. '\n' .. blob
 end
 
@@ -58,8 +58,12 @@ local function has_limits(index)
     return ARGV[index] ~= '' or ARGV[index + 1] ~= '' or ARGV[index + 2] ~= ''
 end
 
-local function append(key, settings, capacity, ...)
-    local log = find_log(now, key) or create_log(now, ARGV[settings], key)
+local function log_at(key, settings)
+    return find_log(now, key) or create_log(now, ARGV[settings], key)
+end
+
+-- What follows the capacity are the fields that name the twin.
+local function append(log, settings, capacity, ...)
     local first = log.last + 1
     log.last = log.last + count
     log.bytes = log.bytes + #blob
@@ -82,8 +86,13 @@ local function append(key, settings, capacity, ...)
     return first
 end
 
-local first = append(1, LOG, tonumber(ARGV[4]))
-if first > 0 and #KEYS > 5 then
-    append(6, MIRROR, nil, 'o', ARGV[ORIGIN], 'i', first)
+local log, capacity = log_at(1, LOG), tonumber(ARGV[4])
+if #KEYS == 5 then
+    return append(log, LOG, capacity)
+end
+local mirror = log_at(6, MIRROR)
+local first = append(log, LOG, capacity, 'o', ARGV[NAMES + 1], 'i', mirror.last + 1)
+if first > 0 then
+    append(mirror, MIRROR, nil, 'o', ARGV[NAMES], 'i', first)
 end
 return first

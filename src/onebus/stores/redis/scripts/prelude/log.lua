@@ -25,7 +25,7 @@ written as %25, %7B and %7D. All keys of a place have the same hash tag, so they
         e                `bytes` at its end
         t                when it was appended, ms
         b                the batch
-        o, i             only in a mirror: the log it comes from, and its first id there
+        o, i             where else it is, if it was appended to two logs: the other one, and its first id there
     onebus:{P}R:holds    zset    every hold by its first id; a member is "first last fence attempts redeliver owner"
     onebus:{P}R:due      zset    the holds that are leased or delayed, by the time at which that ends, ms
     onebus:{P}R:free     zset    the holds that may be claimed now, by first id

@@ -22,8 +22,8 @@ CREATE TABLE IF NOT EXISTS onebus_batch (
     size BIGINT NOT NULL,
     end_byte BIGINT NOT NULL,
     appended_ms BIGINT NOT NULL,
-    origin_log VARBINARY(300),
-    origin_first_id BIGINT,
+    twin_log VARBINARY(300),
+    twin_first_id BIGINT,
     `blob` LONGBLOB NOT NULL,
     PRIMARY KEY (log_id, last_id)
 ) ENGINE = InnoDB;

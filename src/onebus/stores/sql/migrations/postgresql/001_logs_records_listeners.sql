@@ -20,8 +20,8 @@ CREATE TABLE onebus_batch (
     size BIGINT NOT NULL,
     end_byte BIGINT NOT NULL,
     appended_ms BIGINT NOT NULL,
-    origin_log TEXT,
-    origin_first_id BIGINT,
+    twin_log TEXT,
+    twin_first_id BIGINT,
     blob BYTEA NOT NULL,
     PRIMARY KEY (log_id, last_id)
 );

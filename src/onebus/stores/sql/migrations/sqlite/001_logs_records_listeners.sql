@@ -23,8 +23,8 @@ CREATE TABLE onebus_batch (
     size INTEGER NOT NULL,
     end_byte INTEGER NOT NULL,
     appended_ms INTEGER NOT NULL,
-    origin_log TEXT,
-    origin_first_id INTEGER,
+    twin_log TEXT,
+    twin_first_id INTEGER,
     blob BLOB NOT NULL,
     PRIMARY KEY (log_id, last_id)
 );
