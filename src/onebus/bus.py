@@ -1,13 +1,17 @@
 """The bus: the connection to its stores, and the place where its objects come from."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final, Self
 
 from onebus.errors import AlreadyConnected, InvalidArgument, NotConnected
-from onebus.events import Emitter
+from onebus.events import Emitter, Handler
 from onebus.log.writer import WriterLimits
 from onebus.objects.channel import Channel
+from onebus.objects.feeds.feeds import Feeds, SiteLookup
+from onebus.objects.feeds.limits import FeedLimits
+from onebus.objects.feeds.message import FeedMessage
+from onebus.objects.feeds.subscription import FeedSubscription
 from onebus.objects.link import Clock, Link
 from onebus.objects.persistable import Persisted
 from onebus.objects.pubsub import PubSub
@@ -27,7 +31,8 @@ class Bus(Emitter):
     ``url`` says where it lives: ``sqlite:///bus.db``, ``postgresql://…``, ``mysql://…``, ``redis://…``,
     ``redis+sentinel://…``, ``redis+cluster://…``, ``memory://name``, or a list of them, over which the objects are
     spread. Use it in ``async with``, or call `connect` and `disconnect`. ``log_level`` is ``error``, ``warning``,
-    ``info`` or ``debug``, and is what its logger has already unless it is given.
+    ``info`` or ``debug``, and is what its logger has already unless it is given. ``feed_limits`` say how much channels
+    remember, and ``site_id_lookup`` returns the site that a program with several of them works for at the moment.
 
     Events: ``online``, ``offline``, ``error`` (error).
     """
@@ -41,6 +46,8 @@ class Bus(Emitter):
         deadline_seconds: float = 10.0,
         max_message_bytes: int = 1024 * 1024,
         clock: Clock | None = None,
+        feed_limits: FeedLimits | None = None,
+        site_id_lookup: SiteLookup | None = None,
     ) -> None:
         super().__init__()
         self.url = url
@@ -50,6 +57,8 @@ class Bus(Emitter):
         limits = WriterLimits(max_message_bytes=max_message_bytes, max_waiting_bytes=16 * 1024 * 1024)
         self.link = Link(self.events, clock=clock, limits=limits)
         """What its objects share."""
+        self.feeds = Feeds(self.link, limits=feed_limits, site_id_lookup=site_id_lookup)
+        """The channels to which `publish` publishes."""
         self._level = _checked_level(log_level)
         self.with_log(log or logging.getLogger("onebus"))
 
@@ -168,6 +177,33 @@ class Bus(Emitter):
     def persistify(self, name: str, target: Any, properties: Iterable[str]) -> Persisted:
         """Return an object that stands for `target`, and can save and load some of its properties."""
         return Persisted(self.link, name, target, properties)
+
+    # Feeds
+
+    def publish(self, channel: str, data: Any, **options: Any) -> Awaitable[int]:
+        """Publish JSON data on a channel such as ``/chat``; takes the options of `Feeds.publish`.
+
+        Returns an awaitable that gives the message's id in its channel.
+        """
+        return self.feeds.publish(channel, data, **options)
+
+    def subscribe(
+        self, channel: str | None = None, callback: Handler | None = None, *, last_id: int = -1
+    ) -> FeedSubscription:
+        """Follow a channel, or all channels, with an async iterator or with a callback; see `Feeds.subscribe`."""
+        return self.feeds.subscribe(channel, callback, last_id=last_id)
+
+    def unsubscribe(self, channel: str | None = None, callback: Handler | None = None) -> bool:
+        """End the subscriptions of a channel that have a callback, or one callback; return whether there were any."""
+        return self.feeds.unsubscribe(channel, callback)
+
+    async def backlog(self, channel: str, last_id: int = 0, *, site_id: str | None = None) -> list[FeedMessage]:
+        """Return the messages of a channel that follow an id, as far as they are remembered."""
+        return await self.feeds.backlog(channel, last_id, site_id=site_id)
+
+    async def last_id(self, channel: str, *, site_id: str | None = None) -> int:
+        """Return the id of the newest message of a channel; 0 if there has never been one."""
+        return await self.feeds.last_id(channel, site_id=site_id)
 
     def service(self, name: str) -> Service:
         """Return an object to serve requests to the service `name`, or to make them."""

@@ -179,6 +179,18 @@ class VersionConflict(BusError):
     retryable = True
 
 
+class MessagesMissed(BusError):
+    """A subscriber was away for so long, or so slow, that messages were forgotten; those after them follow."""
+
+    code = "messages_missed"
+
+    def __init__(self, channel: str, first: int, last: int) -> None:
+        super().__init__(f"The messages {first} to {last} of {channel!r} were forgotten before they were read.")
+        self.channel = channel
+        self.first = first
+        self.last = last
+
+
 class SignalsMissed(BusError):
     """A listener read its signals too slowly, and the oldest of them were dropped; it may go on listening."""
 

@@ -51,18 +51,22 @@ class Events:
         """Call the handlers of an event. Never raises what they raise."""
         handlers = tuple(self._handlers.get(event, ()))
         for handler in handlers:
-            try:
-                result = handler(*values)
-                if inspect.isawaitable(result):
-                    await result
-            except asyncio.CancelledError as error:
-                if _is_cancelled():
-                    raise
-                await self._failed(event, error)
-            except Exception as error:
-                await self._failed(event, error)
+            await self.call(handler, *values, event=event)
         if event == "error" and not handlers:
             _log.error("%s", values[0] if values else "an error without a reason", exc_info=_exception_of(values))
+
+    async def call(self, handler: Handler, *values: object, event: str = "") -> None:
+        """Call one handler, of an event or of something else. What it raises is an ``error`` event."""
+        try:
+            result = handler(*values)
+            if inspect.isawaitable(result):
+                await result
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            await self._failed(event, error)
+        except Exception as error:
+            await self._failed(event, error)
 
     async def _failed(self, event: str, error: BaseException) -> None:
         if event == "error":

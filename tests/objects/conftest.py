@@ -17,15 +17,6 @@ from tests.objects.blocking import BLOCKING_KINDS, create_bus, skip_async_only
 
 KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded", *BLOCKING_KINDS)
 
-FEW_KINDS = ("memory", "sqlite", "redis", *BLOCKING_KINDS)
-
-on_few_stores = pytest.mark.parametrize(
-    "backing",
-    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in FEW_KINDS],
-    indirect=True,
-)
-"""For what no store does in its own way: one in this thread, one in another thread, one on another machine."""
-
 Connect = Callable[..., Awaitable[Bus]]
 
 

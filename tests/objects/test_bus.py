@@ -9,7 +9,6 @@ from onebus import Bus
 from onebus.errors import AlreadyConnected, InvalidArgument, InvalidUrl, NotConnected, StoreError, StoreUnavailable
 from onebus.message import Message
 from tests.backings import Backing
-from tests.objects.conftest import on_few_stores
 from tests.objects.hearing import Heard, comes_true, take_data
 
 
@@ -32,7 +31,6 @@ async def test_a_bus_tells_when_it_connects_and_when_it_disconnects_again_and_ag
     assert heard.events == ["online", "offline", "online", "offline"]
 
 
-@on_few_stores
 async def test_a_bus_connects_and_disconnects_as_a_context(backing: Backing) -> None:
     bus = Bus(backing.url)
     heard = Heard(bus, "online", "offline")
@@ -45,7 +43,6 @@ async def test_a_bus_connects_and_disconnects_as_a_context(backing: Backing) -> 
     assert heard.events == ["online", "offline"]
 
 
-@on_few_stores
 async def test_connecting_twice_is_an_error_and_changes_nothing(backing: Backing) -> None:
     bus = Bus(backing.url)
     heard = Heard(bus, "online", "offline")
@@ -171,7 +168,6 @@ async def test_disconnecting_detaches_everything_and_loses_nothing(bus: Bus, oth
         assert await rest.count() == 0
 
 
-@on_few_stores
 async def test_the_objects_of_a_bus_work_again_when_it_is_connected_again(bus: Bus, other_bus: Bus, name: str) -> None:
     queue = bus.queue(name)
     await queue.attach()
@@ -188,7 +184,6 @@ async def test_the_objects_of_a_bus_work_again_when_it_is_connected_again(bus: B
     assert await take_data(kept, 1) == ["b"]
 
 
-@on_few_stores
 async def test_a_message_handler_may_disconnect_the_bus(bus: Bus, name: str) -> None:
     queue = bus.queue(name)
     heard = Heard(bus, "offline", "error")
@@ -214,7 +209,6 @@ async def test_a_message_handler_may_disconnect_the_bus(bus: Bus, name: str) -> 
     assert bus.is_online
 
 
-@on_few_stores
 async def test_a_handler_of_closed_may_disconnect_the_bus(bus: Bus, other_bus: Bus, name: str) -> None:
     queue, closer = bus.queue(name), other_bus.queue(name)
     heard = Heard(bus, "offline", "error")
@@ -256,7 +250,6 @@ async def test_a_handler_of_offline_may_disconnect_the_bus(memory_url: str) -> N
     assert heard.events == ["online", "offline"]
 
 
-@on_few_stores
 async def test_a_bus_cannot_be_connected_while_it_disconnects(bus: Bus, other_bus: Bus, name: str) -> None:
     queue = bus.queue(name)
     await queue.attach()

@@ -8,7 +8,7 @@ from onebus.errors import AlreadyAttached, InvalidArgument, InvalidName, NotAtta
 from onebus.message import Message
 from onebus.objects.channel import Channel
 from tests.clock import FakeClock
-from tests.objects.conftest import Connect, on_few_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import Heard, comes_true, errors_of
 
 EVENTS = ("connect", "remote:connect", "disconnect", "remote:disconnect", "end", "error")
@@ -279,7 +279,6 @@ async def test_a_peer_that_disconnects_is_missed(bus: Bus, other_bus: Bus, name:
         await client.channel.end()
 
 
-@on_few_stores
 async def test_whoever_comes_back_is_announced_anew_on_both_sides(bus: Bus, other_bus: Bus, name: str) -> None:
     client, server = await met(bus, other_bus, name)
 
@@ -358,7 +357,6 @@ async def test_a_bus_that_disconnects_takes_leave_of_every_peer(bus: Bus, other_
     assert not client.channel.is_attached
 
 
-@on_few_stores
 async def test_a_channel_goes_on_when_its_bus_connects_again(bus: Bus, other_bus: Bus, name: str) -> None:
     client, server = await met(bus, other_bus, name)
     await bus.disconnect()
@@ -370,7 +368,6 @@ async def test_a_channel_goes_on_when_its_bus_connects_again(bus: Bus, other_bus
     await client.receives("while you were away")
 
 
-@on_few_stores
 async def test_disconnecting_in_a_handler_leaves_the_other_messages_for_later(
     bus: Bus, other_bus: Bus, name: str
 ) -> None:
@@ -400,7 +397,6 @@ async def test_disconnecting_when_connected_leaves_nothing_behind(local_bus: Bus
     assert peer.channel.is_attached
 
 
-@on_few_stores
 async def test_a_handler_may_disconnect_the_bus(bus: Bus, other_bus: Bus, name: str) -> None:
     client, server = await met(bus, other_bus, name)
     left = Heard(other_bus, "offline")

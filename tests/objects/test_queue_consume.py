@@ -8,7 +8,6 @@ from onebus import Bus
 from onebus.errors import AlreadyConsuming, InvalidArgument, NotAttached, StoreError
 from onebus.message import Message
 from onebus.objects.queue import Queue
-from tests.objects.conftest import on_few_stores
 from tests.objects.hearing import Heard, comes_true, data_of, errors_of, take, take_data
 
 
@@ -55,7 +54,6 @@ async def test_a_negative_number_means_all_that_come(local_bus: Bus, name: str, 
     assert taken == [0, 1, 2, 3]
 
 
-@on_few_stores
 async def test_whoever_wants_none_gets_none(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 3)
 
@@ -64,7 +62,6 @@ async def test_whoever_wants_none_gets_none(bus: Bus, name: str) -> None:
     assert await queue.count() == 3
 
 
-@on_few_stores
 @pytest.mark.parametrize("prefetch", [1, 7, 1000])
 async def test_the_order_is_kept_whatever_is_fetched_at_once(bus: Bus, name: str, prefetch: int) -> None:
     queue = await filled(bus, name, 100)
@@ -99,7 +96,6 @@ async def test_options_that_make_no_sense_are_refused(local_bus: Bus, name: str,
 # Ending
 
 
-@on_few_stores
 async def test_nothing_more_is_handed_over_once_a_handler_has_stopped(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 10)
     heard = Heard(queue, "consuming", "error")
@@ -118,7 +114,6 @@ async def test_nothing_more_is_handed_over_once_a_handler_has_stopped(bus: Bus, 
     assert await rest_of(queue) == list(range(1, 10))
 
 
-@on_few_stores
 async def test_stopping_from_outside_ends_a_waiting_loop(bus: Bus, name: str) -> None:
     async with bus.queue(name) as queue:
         loop = asyncio.create_task(take(queue, 1))
@@ -143,7 +138,6 @@ async def test_leaving_the_loop_gives_back_what_was_fetched(bus: Bus, other_bus:
         assert await rest_of(other) == list(range(10, 100))
 
 
-@on_few_stores
 async def test_a_loop_that_was_left_may_be_followed_by_another_at_once(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 20)
     taken = []
@@ -156,7 +150,6 @@ async def test_a_loop_that_was_left_may_be_followed_by_another_at_once(bus: Bus,
     assert taken == list(range(20))
 
 
-@on_few_stores
 async def test_an_exception_in_the_loop_gives_back_what_was_fetched(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 10)
 
@@ -170,7 +163,6 @@ async def test_an_exception_in_the_loop_gives_back_what_was_fetched(bus: Bus, na
     assert await take_data(queue, 9) == list(range(1, 10))
 
 
-@on_few_stores
 async def test_a_closed_iterator_has_given_everything_back(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 10)
     async with aclosing(queue.consume(prefetch=10)) as messages:
@@ -180,7 +172,6 @@ async def test_a_closed_iterator_has_given_everything_back(bus: Bus, name: str) 
     assert not queue.is_consuming
 
 
-@on_few_stores
 async def test_cancelling_the_consuming_task_loses_nothing(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 300)
     taken: list[int] = []
@@ -238,7 +229,6 @@ async def test_stopping_while_a_claim_is_in_flight_loses_and_doubles_nothing(
     assert await queue.count() == 0
 
 
-@on_few_stores
 async def test_a_queue_that_is_consumed_again_and_again_hands_over_in_order(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 200)
     taken = []
@@ -265,7 +255,6 @@ async def test_an_object_consumes_once_at_a_time(local_bus: Bus, name: str) -> N
     await comes_true(lambda: queue.consumed == 3)
 
 
-@on_few_stores
 async def test_a_loop_may_begin_while_the_last_one_is_being_stopped(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 10)
     await queue.start(max=3, prefetch=10)
@@ -295,7 +284,6 @@ async def test_consumers_share_the_messages(bus: Bus, other_bus: Bus, name: str)
             assert numbers == sorted(numbers)
 
 
-@on_few_stores
 async def test_a_slow_consumer_leaves_the_rest_to_its_peers(bus: Bus, other_bus: Bus, name: str) -> None:
     slow = await filled(bus, name, 1)
     stuck = asyncio.Event()
@@ -323,7 +311,6 @@ async def test_large_messages_come_without_a_pause(bus: Bus, name: str) -> None:
         assert asyncio.get_running_loop().time() - begun < 2
 
 
-@on_few_stores
 async def test_messages_that_need_no_acknowledgement_ignore_one_and_refuse_more(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 1)
 
@@ -353,7 +340,6 @@ async def test_a_consumer_that_is_stopped_before_its_queue_is_attached_has_never
     assert not queue.is_consuming
 
 
-@on_few_stores
 async def test_a_loop_waits_for_its_queue_to_be_attached(bus: Bus, other_bus: Bus, name: str) -> None:
     await filled(other_bus, name, 3)
     queue = bus.queue(name)
@@ -416,7 +402,6 @@ async def test_a_reader_sees_what_comes_later(bus: Bus, other_bus: Bus, name: st
         assert await reading == [1, 2, 3, 4, 5]
 
 
-@on_few_stores
 async def test_a_reader_can_be_stopped(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, 2)
     heard = Heard(queue, "consuming", "error")

@@ -6,7 +6,7 @@ import pytest
 from onebus import Bus
 from onebus.objects.delays import KEPT_SECONDS
 from tests.clock import FakeClock
-from tests.objects.conftest import Connect, on_few_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import comes_true, errors_of, take, take_data
 
 
@@ -39,7 +39,6 @@ async def test_messages_come_in_the_order_in_which_they_are_due(timed_bus: Bus, 
         assert await queue.count() == 0
 
 
-@on_few_stores
 async def test_messages_that_nobody_moved_in_time_come_in_the_order_in_which_they_were_due(
     timed_bus: Bus, clock: FakeClock, name: str
 ) -> None:
@@ -51,7 +50,6 @@ async def test_messages_that_nobody_moved_in_time_come_in_the_order_in_which_the
         assert await take_data(queue, 3) == [1, 2, 3]
 
 
-@on_few_stores
 async def test_a_time_in_the_past_is_now(bus: Bus, name: str) -> None:
     async with bus.queue(name) as queue:
         await queue.push("late", at=1.0)
@@ -59,7 +57,6 @@ async def test_a_time_in_the_past_is_now(bus: Bus, name: str) -> None:
         assert await take_data(queue, 1) == ["late"]
 
 
-@on_few_stores
 async def test_a_delayed_message_keeps_what_it_was_pushed_with(timed_bus: Bus, clock: FakeClock, name: str) -> None:
     async with timed_bus.queue(name) as queue:
         pushed_ms = clock.now_ms

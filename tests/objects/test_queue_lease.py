@@ -9,7 +9,7 @@ from onebus.message import Message
 from onebus.objects.queue import Queue
 from tests.clock import FakeClock
 from tests.eventually import eventually
-from tests.objects.conftest import Connect, on_few_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import comes_true, errors_of, take, take_data
 
 
@@ -56,7 +56,6 @@ async def test_a_message_that_is_not_acknowledged_in_time_comes_again(
     assert (again.data, message.attempts, again.attempts) == ("a", 1, 2)
 
 
-@on_few_stores
 async def test_an_acknowledged_message_never_comes_again(timed_bus: Bus, clock: FakeClock, name: str) -> None:
     queue = await filled(timed_bus, name, "ab")
     assert await take_data(queue, 2, lease=60) == ["a", "b"]
@@ -101,7 +100,6 @@ async def test_a_message_is_released_at_once_or_after_a_delay(
     assert (again.data, again.attempts) == ("a", 2)
 
 
-@on_few_stores
 async def test_a_consumer_takes_its_own_released_message_again_when_it_is_time(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "a")
     attempts = []
@@ -154,7 +152,6 @@ async def test_the_acknowledgement_of_an_old_delivery_does_not_touch_the_new_one
     assert await queue.count() == 1
 
 
-@on_few_stores
 async def test_what_was_acknowledged_is_settled_while_the_next_message_takes_its_time(
     bus: Bus, other_bus: Bus, name: str
 ) -> None:
@@ -236,7 +233,6 @@ async def test_dead_letters_are_pushed_again_as_they_were(bus: Bus, name: str) -
     assert (a.attempts, dict(a.headers), c.key, dict(c.headers)) == (1, {}, b"k", {"h": "1"})
 
 
-@on_few_stores
 async def test_letters_that_died_together_are_pushed_again_one_by_one(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "abcd")
     async for _ in queue.consume(reliable=True, max=4, prefetch=4, max_attempts=1):
@@ -253,7 +249,6 @@ async def test_letters_that_died_together_are_pushed_again_one_by_one(bus: Bus, 
     assert await take_data(queue, 2) == ["a", "b"]
 
 
-@on_few_stores
 async def test_dead_letters_outlive_their_queue_and_bring_it_back_for_its_time(
     timed_bus: Bus, clock: FakeClock, name: str
 ) -> None:

@@ -7,7 +7,7 @@ from onebus import Bus
 from onebus.errors import AlreadyAttached, InvalidArgument, InvalidName, NotAttached, StoreError, StoreUnavailable
 from tests.clock import FakeClock
 from tests.eventually import eventually
-from tests.objects.conftest import Connect, on_few_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import Heard, comes_true, errors_of, take_data
 
 LIFE = ("attaching", "attached", "detaching", "detached", "closed", "error")
@@ -37,7 +37,6 @@ async def test_a_queue_is_attached_as_a_context(local_bus: Bus, name: str) -> No
     assert not queue.is_attached
 
 
-@on_few_stores
 async def test_attaching_twice_is_an_error_and_changes_nothing(bus: Bus, name: str) -> None:
     queue = bus.queue(name)
     heard = Heard(queue, *LIFE)
@@ -50,7 +49,6 @@ async def test_attaching_twice_is_an_error_and_changes_nothing(bus: Bus, name: s
     assert heard.events == ["attaching", ("attached", False)]
 
 
-@on_few_stores
 async def test_attaching_while_attaching_is_an_error_too(bus: Bus, name: str) -> None:
     queue = bus.queue(name)
     heard = Heard(queue, *LIFE)
@@ -81,7 +79,6 @@ async def test_a_queue_whose_attaching_fails_can_be_attached_later(
     assert await queue.attach() is False
 
 
-@on_few_stores
 async def test_an_object_attaches_again_and_again(bus: Bus, name: str) -> None:
     queue = bus.queue(name)
     for number in range(3):
@@ -233,7 +230,6 @@ async def test_all_who_attach_use_the_time_to_live_of_the_creator(bus: Bus, othe
     assert await one.ttl() == ttl
 
 
-@on_few_stores
 async def test_an_object_creates_its_next_queue_with_its_own_time_to_live(
     timed_bus: Bus, clock: FakeClock, name: str
 ) -> None:
@@ -328,7 +324,6 @@ async def test_messages_are_counted_and_flushed(bus: Bus, name: str) -> None:
     assert await take_data(queue, 1) == ["d"]
 
 
-@on_few_stores
 async def test_a_flush_takes_along_what_is_on_its_way_and_what_is_delayed(
     timed_bus: Bus, clock: FakeClock, name: str
 ) -> None:
@@ -346,7 +341,6 @@ async def test_a_flush_takes_along_what_is_on_its_way_and_what_is_delayed(
     assert await queue.count() == 0
 
 
-@on_few_stores
 async def test_a_queue_counts_what_this_object_pushed_and_consumed(bus: Bus, other_bus: Bus, name: str) -> None:
     producer, consumer = bus.queue(name), other_bus.queue(name)
     await producer.attach()
@@ -387,7 +381,6 @@ async def test_metadata_that_cannot_be_kept_is_refused(local_bus: Bus, name: str
                 await queue.metadata(key, value)
 
 
-@on_few_stores
 async def test_metadata_noted_without_attaching_lives_as_long_as_the_queue(
     timed_bus: Bus, clock: FakeClock, name: str
 ) -> None:

@@ -5,7 +5,6 @@ import pytest
 from onebus import Bus
 from onebus.errors import InvalidName
 from tests.clock import FakeClock
-from tests.objects.conftest import on_few_stores
 from tests.objects.hearing import take_data
 
 
@@ -60,7 +59,6 @@ async def test_named_pushes_that_nobody_awaits_are_stored_before_the_queue_is_le
         assert sorted(await take_data(rest, 10)) == list(range(10))
 
 
-@on_few_stores
 async def test_an_early_named_push_is_stored_once_too(bus: Bus, other_bus: Bus, name: str) -> None:
     early = bus.queue(name)
     pushed = early.push("early", message_id="order")
@@ -74,7 +72,6 @@ async def test_an_early_named_push_is_stored_once_too(bus: Bus, other_bus: Bus, 
         assert await other.count() == 0
 
 
-@on_few_stores
 async def test_a_named_push_may_be_delayed(timed_bus: Bus, clock: FakeClock, name: str) -> None:
     async with timed_bus.queue(name) as queue:
         for _ in range(3):

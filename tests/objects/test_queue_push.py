@@ -18,7 +18,6 @@ from onebus.errors import (
 from onebus.log.batch import Kind
 from onebus.objects.queue import MAX_EARLY_PUSHES
 from tests.clock import FakeClock
-from tests.objects.conftest import on_few_stores
 from tests.objects.hearing import Heard, comes_true, data_of, errors_of, take, take_data
 
 
@@ -34,7 +33,6 @@ async def test_a_producer_pushes_and_leaves_before_the_consumer_comes(bus: Bus, 
     assert await take_data(consumer, 1) == ["hello"]
 
 
-@on_few_stores
 @pytest.mark.parametrize("producer_first", [True, False])
 async def test_producer_and_consumer_attach_in_any_order_before_the_push(
     bus: Bus, other_bus: Bus, name: str, producer_first: bool
@@ -68,10 +66,11 @@ async def test_what_is_pushed_and_consumed_before_attaching_is_remembered_in_ord
     await consumer.attach()
 
     assert [await pushed for pushed in early] == [1, 2, 3, 4, 5]
-    assert await late == 6
-    assert await many == [7, 8]
+    # Whoever waits in another task may be woken before or after the next push.
+    later = {await late: 5, **dict(zip(await many, (10, 11), strict=True))}
+    assert sorted(later) == [6, 7, 8]
     await comes_true(lambda: len(received) == 8)
-    assert received == [0, 1, 2, 3, 4, 5, 10, 11]
+    assert received == [0, 1, 2, 3, 4, *(later[message_id] for message_id in (6, 7, 8))]
 
 
 async def test_early_pushes_keep_their_order_even_if_they_have_to_wait(local_bus: Bus, name: str) -> None:
@@ -152,7 +151,6 @@ async def test_pushes_that_nobody_awaits_are_stored_in_order(bus: Bus, other_bus
         assert await take_data(consumer, 3000) == list(range(3000))
 
 
-@on_few_stores
 async def test_awaited_pushes_give_ids_in_order(bus: Bus, name: str) -> None:
     async with bus.queue(name) as queue:
         assert await asyncio.gather(*(queue.push(number) for number in range(100))) == list(range(1, 101))
@@ -205,7 +203,6 @@ async def test_a_message_tells_where_it_comes_from(bus: Bus, name: str) -> None:
     assert (binary.key, binary.kind) == (b"\xff\0", Kind.BYTES)
 
 
-@on_few_stores
 async def test_the_time_of_a_push_is_that_of_the_bus(timed_bus: Bus, clock: FakeClock, name: str) -> None:
     async with timed_bus.queue(name) as queue:
         await queue.push("a")
@@ -355,7 +352,6 @@ async def test_a_push_that_fails_while_detaching_is_an_error_event(
     assert [str(error) for error in errors] == ["no room left"]
 
 
-@on_few_stores
 async def test_queues_do_not_mix(bus: Bus, other_bus: Bus, name: str) -> None:
     queues = [bus.queue(f"{name}-{number}") for number in range(20)]
     for queue in queues:
@@ -369,7 +365,6 @@ async def test_queues_do_not_mix(bus: Bus, other_bus: Bus, name: str) -> None:
             assert await take_data(consumer, 100) == [f"{index}:{number}" for number in range(100)]
 
 
-@on_few_stores
 async def test_a_cancelled_push_disturbs_nobody(bus: Bus, name: str) -> None:
     async with bus.queue(name) as queue:
         pushing = [asyncio.ensure_future(queue.push(number)) for number in range(10)]

@@ -8,7 +8,7 @@ from onebus.errors import LeaseLost
 from onebus.message import Message
 from onebus.objects.queue import Queue
 from tests.clock import FakeClock
-from tests.objects.conftest import Connect, on_few_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import Heard, comes_true, data_of, errors_of, take, take_data
 
 
@@ -74,7 +74,6 @@ async def test_an_acknowledgement_covers_all_before_it(bus: Bus, other_bus: Bus,
     assert [(message.data, message.attempts) for message in again] == [("d", 2), ("e", 2), ("f", 1)]
 
 
-@on_few_stores
 async def test_each_message_can_be_acknowledged_by_itself(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "abcdef")
     async for message in queue.consume(reliable=True, max=6):
@@ -84,7 +83,6 @@ async def test_each_message_can_be_acknowledged_by_itself(bus: Bus, name: str) -
     assert await take_data(queue, 3) == ["a", "c", "e"]
 
 
-@on_few_stores
 async def test_acknowledging_twice_or_what_is_unknown_does_nothing(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "ab")
     errors = errors_of(queue)
@@ -101,7 +99,6 @@ async def test_acknowledging_twice_or_what_is_unknown_does_nothing(bus: Bus, nam
     assert await take_data(queue, 1) == ["b"]
 
 
-@on_few_stores
 async def test_messages_up_to_the_last_known_one_are_discarded(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "abcdef")
 
@@ -202,7 +199,6 @@ async def test_a_released_message_comes_back_before_newer_ones(bus: Bus, name: s
     assert received == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
 
 
-@on_few_stores
 async def test_a_message_that_outlived_its_consumer_cannot_be_settled(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "a")
     (message,) = await take_unacked(queue, 1)
@@ -214,7 +210,6 @@ async def test_a_message_that_outlived_its_consumer_cannot_be_settled(bus: Bus, 
     assert await take_data(queue, 1) == ["a"]
 
 
-@on_few_stores
 async def test_an_idle_consumer_settles_what_was_acknowledged(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "ab")
     queue.on("message", lambda message: message.ack())
@@ -233,7 +228,6 @@ async def test_an_idle_consumer_settles_what_was_acknowledged(bus: Bus, name: st
     assert queue.is_consuming
 
 
-@on_few_stores
 async def test_a_consumer_goes_on_after_a_flush(bus: Bus, name: str) -> None:
     queue = await filled(bus, name, "abc")
     heard = Heard(queue, "message")

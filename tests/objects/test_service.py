@@ -19,7 +19,7 @@ from onebus.errors import (
 from onebus.objects.places import place_of_object
 from onebus.objects.service import MAX_WAITING_REPLIES, Handler, Service
 from tests.clock import FakeClock
-from tests.objects.conftest import Connect, on_few_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import Heard, comes_true, errors_of
 
 
@@ -376,7 +376,6 @@ async def test_an_object_serves_once_at_a_time(local_bus: Bus, name: str) -> Non
     assert not service.is_serving
 
 
-@on_few_stores
 async def test_no_more_requests_are_handled_at_a_time_than_allowed(bus: Bus, other_bus: Bus, name: str) -> None:
     gate = Gate()
     await served(bus, name, gate.handle, concurrency=2)
@@ -389,7 +388,6 @@ async def test_no_more_requests_are_handled_at_a_time_than_allowed(bus: Bus, oth
     assert gate.most_at_once == 2
 
 
-@on_few_stores
 async def test_a_server_may_serve_a_limited_number_of_requests(bus: Bus, other_bus: Bus, name: str) -> None:
     came: list[Any] = []
     server = await served(bus, name, came.append, max=1)
@@ -420,7 +418,6 @@ async def test_a_server_that_stops_answers_what_it_has_begun(bus: Bus, other_bus
     await stopping
 
 
-@on_few_stores
 async def test_a_server_that_stops_leaves_to_others_what_it_has_not_begun(bus: Bus, other_bus: Bus, name: str) -> None:
     gate = Gate()
     server = await served(bus, name, gate.handle, concurrency=2)
@@ -513,7 +510,6 @@ async def test_a_client_that_disconnects_at_once_makes_nobody_wait(
     assert failed.value.remote_code == "disconnected"
 
 
-@on_few_stores
 async def test_a_bus_disconnects_while_its_clients_wait(bus: Bus, other_bus: Bus, name: str) -> None:
     gate = Gate()
     await served(bus, name, gate.handle)
@@ -547,7 +543,6 @@ async def test_a_bus_disconnects_while_it_serves(bus: Bus, other_bus: Bus, name:
         await other_bus.service(name).request("anybody?")
 
 
-@on_few_stores
 async def test_a_handler_may_disconnect_the_bus(bus: Bus, other_bus: Bus, name: str) -> None:
     left = Heard(bus, "offline")
 

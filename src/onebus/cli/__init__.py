@@ -2,7 +2,7 @@
 
 import typer
 
-from onebus.cli import consume, dead, doctor, look, push, serve, signals
+from onebus.cli import consume, dead, doctor, feeds, look, push, serve, signals
 from onebus.cli.output import print_error
 from onebus.errors import BusError
 
@@ -25,6 +25,8 @@ app.command()(look.count)
 app.command()(look.queues)
 app.command()(dead.dead)
 app.command()(dead.redrive)
+app.command()(feeds.publish)
+app.command()(feeds.subscribe)
 app.command()(signals.publish_signal)
 app.command()(signals.listen)
 

@@ -8,6 +8,7 @@ import msgspec
 from onebus.log.batch import Kind
 from onebus.message import Message
 from onebus.objects.deadletters import DeadLetter
+from onebus.objects.feeds.message import FeedMessage
 from onebus.payload import pack
 
 _encode = msgspec.json.Encoder().encode
@@ -33,6 +34,25 @@ def data_line(data: Any, *, as_json: bool) -> bytes:
     """Return data as one line: as it is, or in a JSON object."""
     value, kind = pack(data)
     return _encode(_data(value, kind)) if as_json else value
+
+
+def feed_line(message: FeedMessage, *, as_json: bool) -> bytes:
+    """Return a message of a channel as one line: text as it is, else JSON, or all that is known of it."""
+    data = message.data
+    if not as_json:
+        return data.encode() if isinstance(data, str) else message.value
+    return _encode(
+        {
+            "channel": message.channel,
+            "message_id": message.message_id,
+            "global_id": message.global_id,
+            "data": data,
+            "site_id": message.site_id,
+            "user_ids": message.user_ids,
+            "group_ids": message.group_ids,
+            "client_ids": message.client_ids,
+        }
+    )
 
 
 def letter_line(letter: DeadLetter, *, as_json: bool) -> bytes:

@@ -62,6 +62,10 @@ class Link:
             raise NotConnected("The bus is not connected. Await bus.connect() first, or use it in `async with`.")
         return self._store
 
+    def check_connected(self) -> None:
+        """Raise `NotConnected` if the bus is not connected."""
+        _ = self.store
+
     def connected(self, store: Store) -> None:
         self._store = store
 

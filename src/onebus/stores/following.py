@@ -24,8 +24,10 @@ async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> 
     """Yield what a log holds after id `after`, and then what is appended to it, for ever.
 
     The first batch of a slice may begin at or before the ids already seen. A slice whose ``first_id`` is
-    greater than expected tells that the log was trimmed past the reader.
+    greater than expected tells that the log was trimmed past the reader. A slice with another ``epoch`` tells that
+    the log has ended and a new one has its name: that one is read from its beginning.
     """
+    epoch = ""
     async with store.watch(log) as watch:
         while True:
             try:
@@ -33,6 +35,10 @@ async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> 
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
+            if found.last_id < after or (epoch and found.epoch not in ("", epoch)):
+                after, epoch = 0, found.epoch
+                continue
+            epoch = found.epoch or epoch
             if found.batches:
                 yield found
                 after = found.batches[-1].last_id

@@ -1,0 +1,80 @@
+"""What feeds remember: the messages of a channel, or of all, that follow an id."""
+
+from collections.abc import AsyncGenerator
+
+from onebus.log.names import PLACE_SEPARATOR
+from onebus.log.stored import StoredBatch
+from onebus.objects.feeds.limits import FeedLimits
+from onebus.objects.feeds.message import FeedMessage, messages_of_all, messages_of_channel
+from onebus.objects.feeds.names import FEEDS, ChannelName, channel_of_log
+from onebus.objects.link import Link
+
+READ_AT_ONCE = 2000
+
+
+class Backlog:
+    """The messages of one channel, or of all channels, in the order of their ids."""
+
+    def __init__(self, link: Link, limits: FeedLimits, channel: ChannelName | None) -> None:
+        self._link = link
+        self._limits = limits
+        self._channel = channel
+        self._log = FEEDS if channel is None else channel.log
+
+    async def last_id(self) -> int:
+        """Return the newest id; 0 if there has never been a message."""
+        stat = await self._link.store.stat(self._log)
+        return 0 if stat is None else stat.last_id
+
+    async def first_id(self) -> int:
+        """Return the oldest id that is kept."""
+        stat = await self._link.store.stat(self._log)
+        return 1 if stat is None else stat.first_id
+
+    async def after(self, last_id: int) -> list[FeedMessage]:
+        """Return all messages that follow an id and are not to be forgotten."""
+        return [message async for page in self.pages(last_id) for message in page if not self._is_over(message)]
+
+    async def pages(self, last_id: int) -> AsyncGenerator[list[FeedMessage]]:
+        """Yield the messages that follow an id, as many at a time as are read at once."""
+        while True:
+            found = await self._link.store.read(self._log, after=last_id, limit=READ_AT_ONCE)
+            if not found.batches:
+                return
+            unread = max(last_id + 1, found.first_id)
+            messages = (message for batch in found.batches for message in self._messages(batch))
+            yield [message for message in messages if self._id_of(message) >= unread]
+            last_id = found.batches[-1].last_id
+            if last_id == found.last_id:
+                return
+
+    def _id_of(self, message: FeedMessage) -> int:
+        """Return the id by which this backlog counts."""
+        return message.global_id if self._channel is None else message.message_id
+
+    def _messages(self, batch: StoredBatch) -> list[FeedMessage]:
+        return messages_of_all(batch) if self._channel is None else messages_of_channel(self._channel, batch)
+
+    def _is_over(self, message: FeedMessage) -> bool:
+        now_ms = self._link.clock()
+        if message.ends_ms is not None and message.ends_ms <= now_ms:
+            return True
+        return now_ms - message.time_ms > self._limits.max_backlog_age * 1000
+
+
+class Backlogs:
+    """All backlogs of a bus."""
+
+    def __init__(self, link: Link, limits: FeedLimits) -> None:
+        self._link = link
+        self._limits = limits
+
+    def of(self, channel: ChannelName | None) -> Backlog:
+        """Return the backlog of a channel; None is all channels."""
+        return Backlog(self._link, self._limits, channel)
+
+    async def channels(self, name: str | None = None) -> list[ChannelName]:
+        """Return all channels that have ever been published to, or those of all sites with one name."""
+        logs = await self._link.store.list_logs(FEEDS + PLACE_SEPARATOR)
+        channels = map(channel_of_log, logs)
+        return [channel for channel in channels if name is None or channel.name == name]
