@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 from onebus.errors import AlreadyConnected, InvalidArgument, NotConnected
 from onebus.events import Emitter, Handler
 from onebus.log.writer import WriterLimits
+from onebus.objects.cache import DistributedCache
 from onebus.objects.channel import Channel
 from onebus.objects.feeds.feeds import Feeds, SiteLookup
 from onebus.objects.feeds.limits import FeedLimits
@@ -177,6 +178,13 @@ class Bus(Emitter):
     def persistify(self, name: str, target: Any, properties: Iterable[str]) -> Persisted:
         """Return an object that stands for `target`, and can save and load some of its properties."""
         return Persisted(self.link, name, target, properties)
+
+    def cache(self, name: str, *, app_version: str = "") -> DistributedCache:
+        """Return a dictionary that all processes share; attach it to use it.
+
+        Processes with another ``app_version`` have another one: a new version of a program may keep other things.
+        """
+        return DistributedCache(self.link, name, app_version=app_version, site_id_lookup=self.feeds.site_id_lookup)
 
     # Feeds
 
