@@ -41,6 +41,14 @@ SHOWN = {
         "the web sees: ['book']",
         "nobody knows session-43: False",
     ],
+    "news.py": [
+        "Ann reads 2: it will rain",
+        "Ann reads 3: it rains",
+        "Ben reads 3: it rains",
+        "Ben reads 4: take an umbrella",
+        "Ann reads 4: take an umbrella",
+        "the memory of /weather: ['it will rain', 'it rains', 'take an umbrella']",
+    ],
     "request_reply.py": [
         "No one serves 'squares'. Start a server, and ask again.",
         "7 x 7 = 49",

@@ -4,6 +4,7 @@ Each prints one line per thing that happened, so that the test knows what was ac
 """
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -48,6 +49,14 @@ async def hold_a_lease(url: str, log: str) -> None:
         claim = await store.claim(log, limit=1000, lease_seconds=2, owner="doomed")
         say("claimed", *claimed_ids(claim))
         await asyncio.Event().wait()
+
+
+async def answer_on_a_channel(url: str, log: str) -> None:
+    """Answer each question of a channel, those asked before included, with our name and the question."""
+    async with Bus(url) as bus, bus.subscribe(f"/{log}/questions", last_id=0) as questions:
+        say("ready")
+        async for question in questions:
+            await bus.publish(f"/{log}/answers", [str(os.getpid()), question.data])
 
 
 async def consume_for_ever(url: str, log: str) -> None:
@@ -103,6 +112,7 @@ PROGRAMS = {
     for program in (
         append_for_ever,
         hold_a_lease,
+        answer_on_a_channel,
         consume_for_ever,
         follow_for_ever,
         open_and_close,
