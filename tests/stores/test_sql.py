@@ -3,6 +3,7 @@ import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,11 @@ async def test_a_dead_process_leaves_no_bell_behind(tmp_path: Path) -> None:
 
         assert len(list(bells.iterdir())) == 1
     assert list(bells.iterdir()) == []
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_watches_that_begin_at_once_share_one_listening_connection(postgres: PostgresServer) -> None:
+    async with create_store(postgres.url) as store, AsyncExitStack() as stack:
+        await asyncio.gather(*(stack.enter_async_context(store.watch(f"log-{number}")) for number in range(5)))
+
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "onebus-listen"] == []

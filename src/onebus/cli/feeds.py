@@ -1,12 +1,11 @@
 """`onebus publish` and `subscribe`: messages for whoever follows a channel, now or a little later."""
 
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onebus.cli.options import AsJson, Stores
-from onebus.cli.output import print_error
+from onebus.cli.options import AsJson, DataIsJson, PublishedData, Stores, arguments_or_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +15,10 @@ Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="A path such as 
 
 def publish(
     channel: Channel,
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="DATA", help="What to publish; without it, or with -, each line of stdin."),
-    ] = None,
+    data: PublishedData = None,
     *,
     stores: Stores = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The data is JSON, and so is what is printed.")] = False,
+    as_json: DataIsJson = False,
 ) -> None:
     """Publish data on a channel, and print the id of each message in its channel.
 
@@ -30,9 +26,7 @@ def publish(
     """
     from onebus.cli.session import run
 
-    given = None if not data or data == ["-"] else data
-    if given is None and sys.stdin.isatty():
-        typer.echo("Type one message per line; Ctrl-D ends.", err=True)
+    given = arguments_or_lines(data, "message")
     if not run(_publish(stores, channel, given, as_json=as_json)):
         raise typer.Exit(1)
 
@@ -68,28 +62,11 @@ def subscribe(
 async def _publish(
     stores: "Sequence[str] | None", channel: str, given: "Sequence[str] | None", *, as_json: bool
 ) -> bool:
-    from onebus.cli.input import data_of, pieces, place
+    from onebus.cli.publishing import publish_pieces
     from onebus.cli.session import open_bus
-    from onebus.cli.shown import object_line
-    from onebus.cli.stdout import Stdout
-    from onebus.errors import InvalidArgument
 
-    stdout = Stdout()
-    number, is_good = 0, True
     async with open_bus(stores) as bus:
-        async for some in pieces(given):
-            published = []
-            for piece in some:
-                number += 1
-                try:
-                    published.append(bus.publish(channel, data_of(piece, is_json=as_json)))
-                except InvalidArgument as error:
-                    print_error(error, place(number, given))
-                    is_good = False
-            for receipt in published:
-                message_id = await receipt
-                await stdout.write(object_line({"message_id": message_id}) if as_json else b"%d" % message_id)
-    return is_good
+        return await publish_pieces(given, partial(bus.publish, channel), as_json=as_json, answer="message_id")
 
 
 async def _subscribe(

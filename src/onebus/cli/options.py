@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import sys
 from typing import Annotated, Final
 
 import typer
@@ -17,6 +18,11 @@ Stores = Annotated[
         help="Where the messages are kept; several times for several stores.  [default: sqlite:///onebus.db]",
     ),
 ]
+PublishedData = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="DATA", help="What to publish; without it, or with -, each line of stdin."),
+]
+DataIsJson = Annotated[bool, typer.Option("--json", help="The data is JSON, and so is what is printed.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Ttl = Annotated[
@@ -27,3 +33,12 @@ Ttl = Annotated[
         help="How long the queue lives when nobody is attached, if this command creates it; 604800 is a week.",
     ),
 ]
+
+
+def arguments_or_lines(arguments: list[str] | None, noun: str) -> list[str] | None:
+    """Return the arguments of a command, or None if it is to read lines; then a person who has to type is told so."""
+    if arguments and arguments != ["-"]:
+        return arguments
+    if sys.stdin.isatty():
+        typer.echo(f"Type one {noun} per line; Ctrl-D ends.", err=True)
+    return None

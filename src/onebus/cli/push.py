@@ -1,11 +1,10 @@
 """`onebus push`: arguments or lines into a queue."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onebus.cli.options import DEFAULT_TTL_SECONDS, QueueName, Stores, Ttl
+from onebus.cli.options import DEFAULT_TTL_SECONDS, QueueName, Stores, Ttl, arguments_or_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,15 +42,8 @@ def push(
     from onebus.cli.session import run
 
     options = PushOptions(as_json=as_json, strict=strict, delay=delay, key=key, headers=_headers(header or ()), ttl=ttl)
-    given = None if messages is None or messages == [] or messages == ["-"] else messages
-    _hint(given)
-    if not run(push_lines(stores, queue, given, options)):
+    if not run(push_lines(stores, queue, arguments_or_lines(messages, "message"), options)):
         raise typer.Exit(1)
-
-
-def _hint(given: "Sequence[str] | None") -> None:
-    if given is None and sys.stdin.isatty():
-        typer.echo("Type one message per line; Ctrl-D ends.", err=True)
 
 
 def _headers(given: "Sequence[str]") -> dict[str, str]:

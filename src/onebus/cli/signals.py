@@ -1,12 +1,10 @@
 """`onebus publish-signal` and `listen`: for those who are there now; nothing is kept."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onebus.cli.options import AsJson, Stores
-from onebus.cli.output import print_error
+from onebus.cli.options import AsJson, DataIsJson, PublishedData, Stores, arguments_or_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +14,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What is published to 
 
 def publish_signal(
     name: Name,
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="DATA", help="What to publish; without it, or with -, each line of stdin."),
-    ] = None,
+    data: PublishedData = None,
     *,
     stores: Stores = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The data is JSON, and so is what is printed.")] = False,
+    as_json: DataIsJson = False,
 ) -> None:
     """Publish data to all who listen now, and print how many clients received it.
 
@@ -32,9 +27,7 @@ def publish_signal(
     """
     from onebus.cli.session import run
 
-    given = None if not data or data == ["-"] else data
-    if given is None and sys.stdin.isatty():
-        typer.echo("Type one signal per line; Ctrl-D ends.", err=True)
+    given = arguments_or_lines(data, "signal")
     if not run(_publish(stores, name, given, as_json=as_json)):
         raise typer.Exit(1)
 
@@ -59,27 +52,11 @@ def listen(
 
 
 async def _publish(stores: "Sequence[str] | None", name: str, given: "Sequence[str] | None", *, as_json: bool) -> bool:
-    from onebus.cli.input import data_of, pieces, place
+    from onebus.cli.publishing import publish_pieces
     from onebus.cli.session import open_bus
-    from onebus.cli.shown import object_line
-    from onebus.cli.stdout import Stdout
-    from onebus.errors import InvalidArgument
 
-    stdout = Stdout()
-    number, is_good = 0, True
     async with open_bus(stores) as bus:
-        pubsub = bus.pubsub(name)
-        async for some in pieces(given):
-            for piece in some:
-                number += 1
-                try:
-                    receivers = await pubsub.publish(data_of(piece, is_json=as_json))
-                except InvalidArgument as error:
-                    print_error(error, place(number, given))
-                    is_good = False
-                else:
-                    await stdout.write(object_line({"receivers": receivers}) if as_json else b"%d" % receivers)
-    return is_good
+        return await publish_pieces(given, bus.pubsub(name).publish, as_json=as_json, answer="receivers")
 
 
 async def _listen(stores: "Sequence[str] | None", name: str, *, most: int | None, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from uuid import uuid4
 
@@ -123,8 +123,9 @@ class SqlStore(Store):
 
     async def _probe(self) -> None:
         await self._read_with(lambda transaction: transaction.now_ms())
-        if self._linked.is_hearing:
-            await self._open_bell()
+        async with self._linked.bell_lock:
+            if self._linked.is_hearing:
+                await self._open_bell()
         self.switchboard.wake_all()
 
     def _health_changed(self, online: bool) -> None:
@@ -340,8 +341,9 @@ class SqlStore(Store):
                     await watch.wait(SAFETY_POLL_SECONDS)
 
     async def _start_watching(self, log: str) -> None:
-        if not self._linked.is_hearing:
-            await self._open_bell()
+        async with self._linked.bell_lock:
+            if not self._linked.is_hearing:
+                await self._open_bell()
 
     async def _open_bell(self) -> None:
         await self._linked.bell.open(self._heard, self._bell_lost, self._write_with)
@@ -384,9 +386,12 @@ class _Link:
     writers: Workers
     readers: Workers
     is_hearing: bool = False
+    bell_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever opens or closes the bell: two at once would each leave something open."""
 
     async def close(self) -> None:
         await self.writers.close()
         await self.readers.close()
-        await self.bell.close()
+        async with self.bell_lock:
+            await self.bell.close()
         self.database.close()
