@@ -158,3 +158,20 @@ async def test_a_claimant_waits_for_messages_and_settles_them(store: Store, othe
     stat = await store.stat(log)
     assert stat is not None
     assert (stat.claimable, stat.held) == (0, 0)
+
+
+async def test_who_listens_again_at_once_is_not_signed_off_by_the_end_before(store: Store, log: str) -> None:
+    for number in range(5):
+        entered = asyncio.Event()
+
+        async def listen_and_leave(entered: asyncio.Event) -> None:
+            async with store.listen(log):
+                entered.set()
+
+        leaving = asyncio.create_task(listen_and_leave(entered))
+        await entered.wait()
+        await asyncio.sleep(0)
+        async with store.listen(log) as signals, asyncio.timeout(20):
+            await leaving
+            await store.signal(log, b"%d" % number)
+            assert await anext(signals) == b"%d" % number

@@ -300,21 +300,22 @@ class SqlStore(Store):
         return await self._write_with(signal)
 
     async def _start_listening(self, name: str) -> None:
-        if name in self._signal_pumps:
-            return
-        log = SIGNAL_PREFIX + name
-        await self._start_watching(log)
-        await self._register(name)
-        heard = await self._read(log, 0, 1, 1)
-        if name not in self._signal_pumps:
+        async with self._linked.listening_lock:
+            if name in self._signal_pumps:
+                return
+            log = SIGNAL_PREFIX + name
+            await self._start_watching(log)
+            await self._register(name)
+            heard = await self._read(log, 0, 1, 1)
             self._signal_pumps[name] = asyncio.create_task(self._pump(name, log, heard.last_id, heard.epoch))
 
     async def _stop_listening(self, name: str) -> None:
-        pump = self._signal_pumps.pop(name, None)
-        if pump is not None:
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
-        await self._write_with(lambda transaction: records.remove_listener(transaction, name, self._client))
+        async with self._linked.listening_lock:
+            pump = self._signal_pumps.pop(name, None)
+            if pump is not None:
+                pump.cancel()
+                await asyncio.gather(pump, return_exceptions=True)
+            await self._write_with(lambda transaction: records.remove_listener(transaction, name, self._client))
 
     async def _register(self, name: str) -> None:
         await self._write_with(lambda it: records.add_listener(it, name, self._client, LISTENER_TTL_MS))
@@ -386,6 +387,8 @@ class _Link:
     writers: Workers
     readers: Workers
     is_hearing: bool = False
+    listening_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever begins or ends to listen: who begins again at once must not be signed off by the end before."""
     bell_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by whoever opens or closes the bell: two at once would each leave something open."""
 
