@@ -9,9 +9,10 @@ from onebus.events import Emitter, Handler
 from onebus.log.writer import WriterLimits
 from onebus.objects.cache import DistributedCache
 from onebus.objects.channel import Channel
-from onebus.objects.feeds.feeds import Feeds, SiteLookup
+from onebus.objects.feeds.feeds import Feeds
 from onebus.objects.feeds.limits import FeedLimits
 from onebus.objects.feeds.message import FeedMessage
+from onebus.objects.feeds.names import SiteLookup
 from onebus.objects.feeds.subscription import FeedSubscription
 from onebus.objects.link import Clock, Link
 from onebus.objects.persistable import Persisted

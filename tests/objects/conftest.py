@@ -17,6 +17,13 @@ from tests.objects.blocking import BLOCKING_KINDS, create_bus, skip_async_only
 
 KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded", *BLOCKING_KINDS)
 
+on_async_stores = pytest.mark.parametrize(
+    "backing",
+    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS if kind not in BLOCKING_KINDS],
+    indirect=True,
+)
+"""For objects that blocking code does not have."""
+
 Connect = Callable[..., Awaitable[Bus]]
 
 

@@ -10,14 +10,10 @@ from onebus.errors import AlreadyAttached, InvalidArgument, NotAttached, NotSeri
 from onebus.log.retention import Retention
 from onebus.objects import cache as caches
 from onebus.objects.cache import DistributedCache
-from tests.objects.conftest import KINDS, Connect
+from tests.objects.conftest import Connect, on_async_stores
 from tests.objects.hearing import comes_true
 
-pytestmark = pytest.mark.parametrize(
-    "backing",
-    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS if not kind.endswith("-blocking")],
-    indirect=True,
-)
+pytestmark = on_async_stores
 
 
 async def test_a_change_is_seen_at_once_here_and_soon_elsewhere(bus: Bus, connect: Connect, name: str) -> None:

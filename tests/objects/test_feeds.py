@@ -15,16 +15,10 @@ from onebus.objects.feeds.message import FeedMessage
 from onebus.objects.feeds.names import FEEDS
 from onebus.objects.feeds.subscription import FeedSubscription
 from tests.clock import FakeClock
-from tests.objects.conftest import KINDS, Connect
+from tests.objects.conftest import Connect, on_async_stores
 from tests.objects.hearing import comes_true
 
-ASYNC_KINDS = [kind for kind in KINDS if not kind.endswith("-blocking")]
-
-pytestmark = pytest.mark.parametrize(
-    "backing",
-    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in ASYNC_KINDS],
-    indirect=True,
-)
+pytestmark = on_async_stores
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from onebus.errors import (
 from onebus.log.batch import Entry, Kind, decode
 from onebus.log.retention import Retention
 from onebus.log.writer import LogWriter
+from onebus.objects.feeds.names import SiteLookup
 from onebus.objects.link import Link
 from onebus.objects.places import place_of_object
 from onebus.payload import pack_json
@@ -38,7 +39,6 @@ CHANGES_PER_SUMMARY: Final = 500
 KEPT: Final = Retention(max_count=20 * CHANGES_PER_SUMMARY)
 """Many summaries may fail before a change is forgotten that is in none of them."""
 
-SiteLookup = Callable[[], str | None]
 Content = dict[str, dict[str, Any]]
 """What is kept, by site and key. The site of a program that has only one is empty."""
 

@@ -5,7 +5,7 @@ step. Each process reads that one log, however many subscribers and held request
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from onebus.errors import BusError, InvalidArgument, MessagesMissed, NotConnected, Overloaded
@@ -16,14 +16,11 @@ from onebus.log.writer import LogWriter
 from onebus.objects.feeds.backlog import Backlogs
 from onebus.objects.feeds.limits import FeedLimits
 from onebus.objects.feeds.message import EVERYBODY, Audience, FeedMessage, Ids, entry_of
-from onebus.objects.feeds.names import FEEDS, GLOBAL_PREFIX, ChannelName, channel_name
+from onebus.objects.feeds.names import FEEDS, GLOBAL_PREFIX, ChannelName, SiteLookup, channel_name
 from onebus.objects.feeds.subscription import FeedSubscription
 from onebus.objects.feeds.tail import Tail
 from onebus.objects.link import Link
 from onebus.payload import pack_json
-
-SiteLookup = Callable[[], str | None]
-"""Returns the site for which the program works at this moment, if it works for several."""
 
 
 class Feeds:
@@ -35,6 +32,8 @@ class Feeds:
         self.site_id_lookup = site_id_lookup
         self._link = link
         self._limits = limits or FeedLimits()
+        self._retention = self._limits.of_channel()
+        self._retention_of_all = self._limits.of_all
         self._backlogs = Backlogs(link, self._limits)
         self._tail = Tail(link)
         self._writer = LogWriter(self._append, clock=link.clock, limits=link.limits, unheard=self._publish_failed)
@@ -99,8 +98,10 @@ class Feeds:
             return self._writer.append(log, entry)
 
     async def _append(self, log: str, blob: bytes) -> int:
-        retain = self._retain.pop(log, None) or self._limits.of_channel()
-        return await self._link.store.append(log, blob, mirror=FEEDS, retain=retain, mirror_retain=self._limits.of_all)
+        retain = self._retain.pop(log, self._retention)
+        return await self._link.store.append(
+            log, blob, mirror=FEEDS, retain=retain, mirror_retain=self._retention_of_all
+        )
 
     def _publish_failed(self, log: str, error: Exception) -> None:
         self._link.log.debug("publishing to %s failed: %s", log, error)

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from onebus.errors import InvalidArgument
 from onebus.log.retention import Retention
+from onebus.stores.base import MEBIBYTE
 
 WEEK_SECONDS: Final = 7 * 24 * 3600.0
-MEBIBYTE: Final = 1024 * 1024
 
 
 class FeedLimits(Struct, frozen=True):

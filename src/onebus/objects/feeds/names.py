@@ -1,5 +1,6 @@
 """Under which names feeds live: one log for all of them, and one for each channel of each site."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -10,6 +11,9 @@ from onebus.log.names import PLACE_SEPARATOR, check_name
 
 FEEDS: Final = "feeds"
 """The log to which every message of every channel is mirrored, in the order of publishing."""
+
+SiteLookup = Callable[[], str | None]
+"""Returns the site for which the program works at this moment, if it works for several."""
 
 GLOBAL_PREFIX: Final = "/global/"
 """Channels that all sites have in common."""

@@ -160,16 +160,14 @@ class FeedSubscription:
         if page is None:
             if self._pages is pages:
                 self._pages = None
-        elif self._pages is pages:
-            self._check_gap(page)
-            self._ready.extend(message for message in page if self._is_new(message))
+        elif page and self._pages is pages:
+            key = self._key(page[0])
+            self._check_gap(key, self._id(page[0]))
+            self._make_ready(key, page)
 
-    def _check_gap(self, page: list[FeedMessage]) -> None:
-        """Raise if what should come first in a page has been forgotten; who wants all that is left misses nothing."""
-        if not page:
-            return
-        key = self._key(page[0])
-        expected, found = self._positions[key] + 1, self._id(page[0])
+    def _check_gap(self, key: Key, found: int) -> None:
+        """Raise if what should come before a message has been forgotten; who wants all that is left misses nothing."""
+        expected = self._positions[key] + 1
         if found > expected > 1:
             self._positions[key] = found - 1
             self._pages = None
@@ -183,17 +181,16 @@ class FeedSubscription:
             # Something got lost on the way: all of it is in the backlog.
             self._behind.append(key)
         else:
-            self._ready.extend(message for message in messages if self._is_new(message))
+            self._make_ready(key, messages)
 
-    def _is_new(self, message: FeedMessage) -> bool:
-        """Return whether a message is wanted and was not seen before, and move the position beyond it."""
-        key, id_ = self._key(message), self._id(message)
-        if id_ <= self._positions[key]:
-            return False
-        self._positions[key] = id_
-        if self._site_id is not None and message.site_id not in (None, self._site_id):
-            return False
-        return key == self._own or message.global_id > self._begins_after
+    def _make_ready(self, key: Key, messages: list[FeedMessage]) -> None:
+        """Take those messages, all counted by `key`, that were not seen before, and of them those that are wanted."""
+        position, is_own = self._positions[key], key == self._own
+        self._positions[key] = max(position, self._id(messages[-1]))
+        for message in messages:
+            is_new = self._id(message) > position and (is_own or message.global_id > self._begins_after)
+            if is_new and (self._site_id is None or message.site_id in (None, self._site_id)):
+                self._ready.append(message)
 
     def _key(self, message: FeedMessage) -> Key:
         return None if self.channel is None else ChannelName(message.channel, message.site_id)
