@@ -482,6 +482,18 @@ def test_a_handler_may_disconnect_the_bus(bus: Bus) -> None:
         eventually(lambda: "onebus-loop" not in threads())
 
 
+def test_a_bus_that_is_connected_again_while_it_is_left_goes_on(bus: Bus, other_bus: Bus) -> None:
+    def come_back() -> None:
+        bus.connect()
+        bus.service("greeter").serve(lambda name: f"hello {name}")
+
+    bus.once("offline", come_back)
+
+    bus.disconnect()
+
+    assert other_bus.service("greeter").request("Ada") == "hello Ada"
+
+
 def test_a_handler_may_stop_its_server(bus: Bus, other_bus: Bus) -> None:
     def answer_and_stop(_: Any) -> str:
         server.stop(grace=60)

@@ -123,6 +123,11 @@ class Bus(Emitter):
             await self.events.emit("offline")
 
     @property
+    def is_connected(self) -> bool:
+        """Whether it is connected, or is about to be."""
+        return self._store is not None
+
+    @property
     def is_online(self) -> bool:
         """Whether all stores can be reached."""
         return self._store is not None and self._store.health.is_online

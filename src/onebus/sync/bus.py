@@ -76,7 +76,8 @@ class Bus(Emitter):
         Calls that still wait in other threads fail with `NotConnected`. In a forked process this does nothing.
         """
         self.portal.finish(self.wrapped.disconnect())
-        self.portal.stop()
+        # Another thread, or a handler of `offline`, may have connected it again meanwhile.
+        self.portal.stop(unless=lambda: self.wrapped.is_connected)
 
     @property
     def is_online(self) -> bool:

@@ -186,30 +186,36 @@ class Portal:
             self._thread.start()
             self._loop.call_soon_threadsafe(self._take_posted)
 
-    def stop(self) -> None:
-        """End the thread, and every call that still waits. A later call begins another one."""
+    def stop(self, *, unless: Callable[[], bool]) -> None:
+        """End the thread, and every call that still waits, unless a condition holds in the thread at that moment.
+
+        A later call begins another thread.
+        """
         if not self._home.is_here:
             return
         self._check_caller()
         with self._starting:
             if self._thread is None:
                 return
-            asyncio.run_coroutine_threadsafe(self._end_calls(), self._loop).add_done_callback(
-                lambda _: self._loop.call_soon_threadsafe(self._loop.stop)
-            )
+            if not asyncio.run_coroutine_threadsafe(self._end_calls(unless), self._loop).result():
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._thread = None
             workers, self._workers = self._workers, None
         if workers is not None:
             workers.shutdown(wait=False, cancel_futures=True)
 
-    async def _end_calls(self) -> None:
+    async def _end_calls(self, unless: Callable[[], bool]) -> bool:
+        if unless():
+            return False
         calls = [asyncio.wrap_future(call) for call in tuple(self._calls)]
         if calls:
             _, late = await asyncio.wait(calls, timeout=LAST_CALL_SECONDS)
             for call in late:
                 call.cancel()
         await _end_all_tasks()
+        return True
 
 
 class _Desk:
