@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from onebus.stores import Store
+from onebus import Bus
 from onebus.web import app
 from tests.eventually import eventually
 from tests.services.port import free_port
@@ -28,7 +28,7 @@ class Response:
 
 
 class WebServer:
-    """Serves one store on a free port."""
+    """Serves one bus on a free port."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -50,9 +50,9 @@ class WebServer:
 
 
 @asynccontextmanager
-async def serving(store: Store) -> AsyncIterator[WebServer]:
+async def serving(bus: Bus) -> AsyncIterator[WebServer]:
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app(store), port=port, lifespan="on", log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app(bus), port=port, lifespan="on", log_level="warning"))
     running = asyncio.create_task(server.serve())
 
     async def is_started() -> bool:

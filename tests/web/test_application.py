@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from onebus import __version__
-from onebus.stores import create_store
+from onebus import Bus, __version__
 from onebus.web import app
 from onebus.web.asgi import Message
 from tests.conftest import running
@@ -16,7 +15,7 @@ from tests.web.server import Response, WebServer, serving
 
 @pytest.fixture
 async def web() -> AsyncIterator[WebServer]:
-    async with serving(create_store("memory://")) as server:
+    async with serving(Bus("memory://")) as server:
         yield server
 
 
@@ -38,7 +37,7 @@ async def test_health_is_good_while_the_store_answers(web: WebServer) -> None:
 @pytest.mark.xdist_group("postgres")
 async def test_health_is_bad_while_the_store_is_away_and_good_again_afterwards() -> None:
     with running(PostgresServer(password="correct-horse")) as server:
-        async with serving(create_store(server.url)) as web:
+        async with serving(Bus(server.url)) as web:
 
             async def health(status: int) -> Response | None:
                 response = await web.get("/healthz")
@@ -90,14 +89,22 @@ async def test_pages_cannot_be_written(web: WebServer) -> None:
     assert response.headers["allow"] == "GET, HEAD"
 
 
-async def test_the_store_lives_as_long_as_the_server() -> None:
-    store = create_store("memory://")
+async def test_the_bus_is_connected_as_long_as_the_server_runs() -> None:
+    bus = Bus("memory://")
 
-    async with serving(store):
-        online_while_serving = store.health.is_online
+    async with serving(bus):
+        online_while_serving = bus.is_online
 
     assert online_while_serving
-    assert not store.health.is_online
+    assert not bus.is_connected
+
+
+async def test_a_bus_that_was_connected_before_stays_so() -> None:
+    async with Bus("memory://") as bus:
+        async with serving(bus) as web:
+            assert (await web.get("/healthz")).status == 200
+
+        assert bus.is_online
 
 
 async def test_a_store_that_cannot_be_opened_fails_the_start_with_its_reason() -> None:
@@ -109,7 +116,7 @@ async def test_a_store_that_cannot_be_opened_fails_the_start_with_its_reason() -
     async def send(message: Message) -> None:
         sent.append(message)
 
-    application = app(create_store(f"postgresql://127.0.0.1:{free_port()}/onebus"))
+    application = app(Bus(f"postgresql://127.0.0.1:{free_port()}/onebus"))
     await application({"type": "lifespan"}, receive, send)
 
     assert [message["type"] for message in sent] == ["lifespan.startup.failed"]

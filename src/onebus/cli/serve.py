@@ -11,7 +11,7 @@ from onebus.errors import InvalidArgument, MissingDriver
 if TYPE_CHECKING:
     import uvicorn
 
-    from onebus.stores import Store
+    from onebus.bus import Bus
 
 HOST: Final = "127.0.0.1"
 
@@ -31,19 +31,21 @@ def serve(
         import uvicorn
     except ImportError:
         raise MissingDriver("onebus serve needs a web server. Run: pip install 'onebus[web]'") from None
-    from onebus.stores import create_store
+    from onebus.bus import Bus
     from onebus.web import app
 
-    opened = create_store(store)
-    config = uvicorn.Config(app(opened), lifespan="on", log_level="warning", access_log=False)
+    bus = Bus(store)
+    config = uvicorn.Config(app(bus), lifespan="on", log_level="warning", access_log=False)
     with _listen(port) as listener, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_run(uvicorn.Server(config), opened, listener))
+        runner.run(_run(uvicorn.Server(config), bus, listener))
 
 
-async def _run(server: "uvicorn.Server", store: "Store", listener: socket.socket) -> None:
+async def _run(server: "uvicorn.Server", bus: "Bus", listener: socket.socket) -> None:
     # Opened here already, so that an absent store is one error line and not a failure of the web server.
-    async with store:
-        typer.echo(f"onebus serves http://{HOST}:{listener.getsockname()[1]} from {redacted(store.url)}; Ctrl-C ends.")
+    async with bus:
+        typer.echo(
+            f"onebus serves http://{HOST}:{listener.getsockname()[1]} from {redacted(str(bus.url))}; Ctrl-C ends."
+        )
         await server.serve(sockets=[listener])
 
 

@@ -2,9 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
+from onebus.errors import (
+    BusError,
+    InvalidArgument,
+    LeaseLost,
+    LogFull,
+    NotAttached,
+    NotConnected,
+    Overloaded,
+    PayloadTooLarge,
+    StoreClosed,
+    StoreFull,
+    StoreUnavailable,
+)
 from onebus.web.asgi import Send
 
 
@@ -34,6 +48,27 @@ def json(content: object, *, status: int = 200, headers: Mapping[str, str] | Non
     return Answer(
         status, "application/json", msgspec.json.encode(content), {"cache-control": "no-store", **(headers or {})}
     )
+
+
+_STATUS_OF: Final[Mapping[type[BusError], int]] = {
+    PayloadTooLarge: 413,
+    InvalidArgument: 400,
+    LeaseLost: 409,
+    LogFull: 429,
+    Overloaded: 503,
+    StoreFull: 507,
+    StoreUnavailable: 503,
+    StoreClosed: 503,
+    NotConnected: 503,
+    NotAttached: 503,
+}
+
+
+def failure(problem: BusError) -> Answer:
+    """Answer with what went wrong, in the words that every door has for it."""
+    status = next((status for kind, status in _STATUS_OF.items() if isinstance(problem, kind)), 500)
+    headers = {"retry-after": "1"} if status in (429, 503) else None
+    return error(status, problem.code, str(problem), headers=headers)
 
 
 def error(status: int, code: str, text: str, *, headers: Mapping[str, str] | None = None) -> Answer:

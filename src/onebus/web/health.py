@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from onebus import __version__
+from onebus.bus import Bus
 from onebus.errors import BusError
-from onebus.stores import Store
 from onebus.web.answers import Answer, json
 
 PATIENCE_SECONDS: Final = 2.0
@@ -28,8 +28,9 @@ class HealthReport(msgspec.Struct, frozen=True):
 class HealthCheck:
     """Asks the store for a sign of life; it remembers what the store is for the time when there is none."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._store = ""
         self._product = ""
 
     async def answer(self) -> Answer:
@@ -38,7 +39,7 @@ class HealthCheck:
         report = HealthReport(
             status="unavailable" if reason else "ok",
             online=not reason,
-            store=self._store.url,
+            store=self._store,
             product=self._product,
             version=__version__,
             reason=reason,
@@ -47,17 +48,19 @@ class HealthCheck:
 
     async def look(self) -> None:
         """Learn what the store is."""
-        self._product = (await self._store.inspect()).product
+        store = self._bus.link.store
+        self._store = store.url
+        self._product = (await store.inspect()).product
 
     async def _reason_to_worry(self) -> str:
-        health = self._store.health
-        if health.is_online:
-            try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    await self.look()
-            except TimeoutError:
-                return health.reason or f"The store did not answer within {PATIENCE_SECONDS:g} s."
-            except BusError as error:
-                return str(error)
-            return ""
-        return health.reason or "The store is not open."
+        try:
+            health = self._bus.link.store.health
+            if not health.is_online:
+                return health.reason or "The store cannot be reached."
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self.look()
+        except TimeoutError:
+            return f"The store did not answer within {PATIENCE_SECONDS:g} s."
+        except BusError as error:
+            return str(error)
+        return ""
