@@ -9,9 +9,13 @@ import threading
 import time
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Final
 
+from prometheus_client.multiprocess import mark_process_dead
+
+from onebus.web.metrics import SHARED_FOLDER
 from onebus.web.server import STOPPING_SECONDS, ServerSettings, run
 
 RESTART_SECONDS: Final = 1.0
@@ -34,15 +38,17 @@ class Workers:
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM; the signal is raised again once all workers have stopped."""
         before = {one: signal.signal(one, self._end) for one in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            self._workers = [self._start() for _ in range(self._settings.workers)]
-            while self._ended_by is None:
-                wait([worker.sentinel for worker, _ in self._workers], timeout=LOOK_SECONDS)
-                self._workers = [self._alive(*one) for one in self._workers]
-        finally:
-            self._stop()
-            for one, handler in before.items():
-                signal.signal(one, handler)
+        with TemporaryDirectory(prefix="onebus-metrics-") as folder:
+            os.environ[SHARED_FOLDER] = folder
+            try:
+                self._workers = [self._start() for _ in range(self._settings.workers)]
+                while self._ended_by is None:
+                    wait([worker.sentinel for worker, _ in self._workers], timeout=LOOK_SECONDS)
+                    self._workers = [self._alive(*one) for one in self._workers]
+            finally:
+                self._stop()
+        for one, handler in before.items():
+            signal.signal(one, handler)
         signal.raise_signal(self._ended_by)
 
     def _end(self, signum: int, _: FrameType | None) -> None:
@@ -57,6 +63,7 @@ class Workers:
     def _alive(self, worker: SpawnProcess, started: float) -> tuple[SpawnProcess, float]:
         if worker.is_alive() or time.monotonic() < started + RESTART_SECONDS or self._ended_by is not None:
             return worker, started
+        mark_process_dead(worker.pid, os.environ[SHARED_FOLDER])  # type: ignore[no-untyped-call]
         _log.warning("worker %s died with exit code %s and is started again", worker.pid, worker.exitcode)
         return self._start()
 
