@@ -53,6 +53,7 @@ class Metrics:
         self._online = self._newest("onebus_store_online", "Whether the store can be reached.")
         self._latency = self._newest("onebus_store_latency_seconds", "Time that the store took to answer just now.")
         self._queues = self._newest("onebus_queue_messages", "Messages in queues.", "queue", "state")
+        self._queues_counted: set[tuple[str, str]] = set()
         self._counted: dict[tuple[Counter, str], int] = {}
         self._flushing: asyncio.TimerHandle | None = None
 
@@ -105,12 +106,12 @@ class Metrics:
             self._online.set(1)
 
     def _count_queues(self, queues: Sequence[QueueState]) -> None:
-        self._queues.clear()
+        counts = dict.fromkeys(self._queues_counted, 0)
         for queue in queues[:MAX_QUEUES]:
-            for state, count in (
-                ("waiting", queue.waiting),
-                ("held", queue.held),
-                ("delayed", queue.delayed),
-                ("dead", queue.dead),
-            ):
-                self._queues.labels(queue.name, state).set(count)
+            counts[queue.name, "waiting"] = queue.waiting
+            counts[queue.name, "held"] = queue.held
+            counts[queue.name, "delayed"] = queue.delayed
+            counts[queue.name, "dead"] = queue.dead
+        for labels, count in counts.items():
+            self._queues.labels(*labels).set(count)
+        self._queues_counted = {labels for labels, count in counts.items() if count}
