@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from onebus.objects.feeds.backlog import Backlogs
 from onebus.objects.feeds.names import ChannelName
+from onebus.web.feeds.delivery import Delivery
 from onebus.web.feeds.findings import GAP, Findings
-from onebus.web.feeds.parcels import Delivery, Parcel, parcel_of
+from onebus.web.feeds.parcels import Parcel, parcel_of
 from onebus.web.feeds.rooms import Rooms
 from onebus.web.feeds.visitor import Visitor
 
@@ -49,6 +50,7 @@ class Listener:
         self._arrived: list[tuple[ChannelName, Delivery]] = []
         self._waiting_bytes = 0
         self._is_behind = False
+        self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None
 
     # Following
@@ -133,40 +135,38 @@ class Listener:
                 self._is_behind = False
                 return await self.catch_up(dict(self.positions))
             if self._arrived:
-                arrived, self._arrived, self._waiting_bytes = self._arrived, [], 0
-                parcels = self._parcels(arrived)
-                if parcels:
-                    return Findings(parcels)
+                findings = self._take_arrived()
+                if findings:
+                    return findings
                 continue
-            await self._woken(patience)
+            bell = self._bell = self._loop.create_future()
+            timer = None if patience is None else self._loop.call_later(patience, self.wake)
+            try:
+                await bell
+            finally:
+                if timer is not None:
+                    timer.cancel()
             if not self._arrived and not self._is_behind:
                 break
         return Findings()
 
-    async def _woken(self, patience: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._bell = loop.create_future()
-        timer = None if patience is None else loop.call_later(patience, self.wake)
-        try:
-            await self._bell
-        finally:
-            if timer is not None:
-                timer.cancel()
+    def _take_arrived(self) -> Findings | None:
+        arrived, self._arrived, self._waiting_bytes = self._arrived, [], 0
+        if len(arrived) == 1:
+            return self._findings(*arrived[0])
+        found = [one for delivered in arrived if (one := self._findings(*delivered))]
+        return Findings([parcel for one in found for parcel in one.parcels])
 
-    def _parcels(self, arrived: list[tuple[ChannelName, Delivery]]) -> list[Parcel]:
-        parcels = []
-        for channel, delivery in arrived:
-            position = self.positions.get(channel)
-            if position is None or delivery.last_id <= position:
-                continue
-            if delivery.first_id > position + 1:
-                self._is_behind = True
-                continue
-            parcel = delivery.parcel(self.visitor, position)
-            self.positions[channel] = delivery.last_id
-            if parcel is not None:
-                parcels.append(parcel)
-        return parcels
+    def _findings(self, channel: ChannelName, delivery: Delivery) -> Findings | None:
+        """Return what is new for this client, if it is what comes next."""
+        position = self.positions.get(channel)
+        if position is None or delivery.last_id <= position:
+            return None
+        if delivery.first_id > position + 1:
+            self._is_behind = True
+            return None
+        self.positions[channel] = delivery.last_id
+        return delivery.findings(self.visitor, position)
 
     async def _catch_up(self, channel: ChannelName, wish: int | None) -> _Caught:
         room = self._rooms.of(channel) if channel in self._entered else None

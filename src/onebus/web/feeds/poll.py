@@ -6,10 +6,9 @@ from typing import Final
 from onebus.web.answers import Answer, raw_headers
 from onebus.web.asgi import Send
 from onebus.web.feeds.attendance import attended
-from onebus.web.feeds.findings import Findings
+from onebus.web.feeds.findings import EMPTY_FRAME, Findings
 from onebus.web.feeds.held import TooManyClients
 from onebus.web.feeds.listener import Listener
-from onebus.web.feeds.parcels import EMPTY_FRAME
 from onebus.web.feeds.reception import Reception
 from onebus.web.feeds.wishes import Wishes, wishes_of
 from onebus.web.request import Request
@@ -90,14 +89,12 @@ class Poll:
             **self._closing_headers,
         }
         await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
-        await self._send_frame(findings, send)
-        while not listener.is_over:
+        traffic = self._reception.traffic
+        while True:
+            frame = findings.frame
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            traffic.sent(self._transport, findings.count, len(frame))
             findings = await listener.next()
-            if findings:
-                await self._send_frame(findings, send)
+            if listener.is_over:
+                break
         await send({"type": "http.response.body", "body": EMPTY_FRAME})
-
-    async def _send_frame(self, findings: Findings, send: Send) -> None:
-        frame = findings.frame
-        await send({"type": "http.response.body", "body": frame, "more_body": True})
-        self._reception.traffic.sent(self._transport, findings.count, len(frame))
