@@ -219,6 +219,12 @@ class Feeds:
         self._publishes = not disable_publish
         for subscription in list(self._subscriptions):
             subscription.close()
+        self.tail.end()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether subscriptions are accepted."""
+        return self._subscribes
 
     def on(self) -> None:
         """Accept subscriptions and publish again."""

@@ -110,10 +110,6 @@ class Listener:
         self._is_behind = True
         self.wake()
 
-    def began_anew(self) -> None:
-        # The client comes back with ids that are no more, and learns where its channels stand.
-        self.end()
-
     def end(self) -> None:
         """Send nothing more but the end."""
         self.is_over = True

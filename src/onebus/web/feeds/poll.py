@@ -30,7 +30,7 @@ class Poll:
         self._headers = headers
         self._closing_headers = {**headers, "connection": "close"} if version.startswith("1") else headers
         self._interval = settings.long_polling_interval
-        self._is_long = settings.long_polling_enabled and "dlp=t" not in request.query
+        self._is_long = settings.long_polling_enabled and reception.is_on and "dlp=t" not in request.query
         """Whether it is held if there is nothing for it."""
         self._is_stream = (
             self._is_long
