@@ -82,6 +82,10 @@ class Reply:
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self._reader.read(1) == b""
 
+    async def has_ended_well(self) -> bool:
+        """Return whether the stream was ended as such, and then the connection."""
+        return await self.chunk() == b"" and await self.has_ended()
+
     def go_away(self) -> None:
         self._writer.close()
 

@@ -47,7 +47,8 @@ class Listener:
         """The newest message of each channel that was sent, or may not be seen."""
         self._entered: dict[ChannelName, None] = {}
         self._arrived: list[tuple[ChannelName, Delivery]] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """What has arrived and was not sent yet."""
         self._is_behind = False
         self._bell: asyncio.Future[None] | None = None
 
@@ -97,8 +98,8 @@ class Listener:
     # What the rooms bring
 
     def deliver(self, channel: ChannelName, delivery: Delivery) -> None:
-        self._waiting_bytes += delivery.size
-        if self._waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
+        self.waiting_bytes += delivery.size
+        if self.waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
             self.fell_behind()
         else:
             self._arrived.append((channel, delivery))
@@ -106,7 +107,7 @@ class Listener:
 
     def fell_behind(self) -> None:
         self._arrived.clear()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._is_behind = True
         self.wake()
 
@@ -129,7 +130,7 @@ class Listener:
                 self._is_behind = False
                 return await self.catch_up(dict(self.positions))
             if self._arrived:
-                arrived, self._arrived, self._waiting_bytes = self._arrived, [], 0
+                arrived, self._arrived, self.waiting_bytes = self._arrived, [], 0
                 parcels = self._parcels(arrived)
                 if parcels:
                     return Findings(parcels)
