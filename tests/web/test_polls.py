@@ -315,8 +315,10 @@ async def test_no_client_is_held_while_the_feeds_are_off(bus: Bus, web: FeedServ
 
 @pytest.mark.parametrize("name", ["long_polling_interval", "max_active_clients", "max_channels"])
 def test_settings_that_would_let_nobody_in_are_refused(name: str) -> None:
+    wrong: dict[str, Any] = {name: 0}
+
     with pytest.raises(InvalidArgument, match=name):
-        FeedSettings(**{name: 0})
+        FeedSettings(**wrong)
 
 
 # New clients
