@@ -147,7 +147,7 @@ async def test_channels_in_the_query_are_not_asked_for(bus: Bus, web: FeedServer
 async def test_the_body_may_be_json(bus: Bus, web: FeedServer, chat: str, content_type: str) -> None:
     for text in "abc":
         await bus.publish(chat, text)
-    body = {chat: 1, f"{chat}/x": None, f"{chat}/y": "-1", f"{chat}/z": [], "__seq": 7}
+    body: dict[str, object] = {chat: 1, f"{chat}/x": None, f"{chat}/y": "-1", f"{chat}/z": [], "__seq": 7}
 
     response = await web.post_json("/message-bus/abc/poll?dlp=t", body, headers={"Content-Type": content_type})
 

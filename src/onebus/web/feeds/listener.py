@@ -50,6 +50,7 @@ class Listener:
         self.waiting_bytes = 0
         """What has arrived and was not sent yet."""
         self._is_behind = False
+        self._is_called = False
         self._bell: asyncio.Future[None] | None = None
 
     # Following
@@ -103,29 +104,33 @@ class Listener:
             self.fell_behind()
         else:
             self._arrived.append((channel, delivery))
-            self.wake()
+            self._ring()
 
     def fell_behind(self) -> None:
         self._arrived.clear()
         self.waiting_bytes = 0
         self._is_behind = True
-        self.wake()
+        self._ring()
 
     def end(self) -> None:
         """Send nothing more but the end."""
         self.is_over = True
-        self.wake()
+        self._ring()
 
-    def wake(self) -> None:
-        """Let whoever awaits `next` look around."""
+    def call(self) -> None:
+        """Let whoever awaits `next`, or is about to, look around."""
+        self._is_called = True
+        self._ring()
+
+    def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
     # What is sent
 
     async def next(self, patience: float | None = None) -> Findings:
-        """Return what has arrived; wait until something has, somebody wakes this listener, or its patience ends."""
-        while not self.is_over:
+        """Return what has arrived; wait until something has, somebody calls this listener, or its patience ends."""
+        while not self.is_over and not self._is_called:
             if self._is_behind:
                 self._is_behind = False
                 return await self.catch_up(dict(self.positions))
@@ -135,15 +140,16 @@ class Listener:
                 if parcels:
                     return Findings(parcels)
                 continue
-            await self._woken(patience)
+            await self._rung(patience)
             if not self._arrived and not self._is_behind:
                 break
+        self._is_called = False
         return Findings()
 
-    async def _woken(self, patience: float | None) -> None:
+    async def _rung(self, patience: float | None) -> None:
         loop = asyncio.get_running_loop()
         self._bell = loop.create_future()
-        timer = None if patience is None else loop.call_later(patience, self.wake)
+        timer = None if patience is None else loop.call_later(patience, self._ring)
         try:
             await self._bell
         finally:
