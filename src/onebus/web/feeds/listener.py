@@ -48,8 +48,10 @@ class Listener:
         """The newest message of each channel that was sent, or may not be seen."""
         self._entered: dict[ChannelName, None] = {}
         self._arrived: list[tuple[ChannelName, Delivery]] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """What has arrived and was not sent yet."""
         self._is_behind = False
+        self._is_called = False
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None
 
@@ -99,38 +101,38 @@ class Listener:
     # What the rooms bring
 
     def deliver(self, channel: ChannelName, delivery: Delivery) -> None:
-        self._waiting_bytes += delivery.size
-        if self._waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
+        self.waiting_bytes += delivery.size
+        if self.waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
             self.fell_behind()
         else:
             self._arrived.append((channel, delivery))
-            self.wake()
+            self._ring()
 
     def fell_behind(self) -> None:
         self._arrived.clear()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._is_behind = True
-        self.wake()
-
-    def began_anew(self) -> None:
-        # The client comes back with ids that are no more, and learns where its channels stand.
-        self.end()
+        self._ring()
 
     def end(self) -> None:
         """Send nothing more but the end."""
         self.is_over = True
-        self.wake()
+        self._ring()
 
-    def wake(self) -> None:
-        """Let whoever awaits `next` look around."""
+    def call(self) -> None:
+        """Let whoever awaits `next`, or is about to, look around."""
+        self._is_called = True
+        self._ring()
+
+    def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
     # What is sent
 
     async def next(self, patience: float | None = None) -> Findings:
-        """Return what has arrived; wait until something has, somebody wakes this listener, or its patience ends."""
-        while not self.is_over:
+        """Return what has arrived; wait until something has, somebody calls this listener, or its patience ends."""
+        while not self.is_over and not self._is_called:
             if self._is_behind:
                 self._is_behind = False
                 return await self.catch_up(dict(self.positions))
@@ -140,7 +142,7 @@ class Listener:
                     return findings
                 continue
             bell = self._bell = self._loop.create_future()
-            timer = None if patience is None else self._loop.call_later(patience, self.wake)
+            timer = None if patience is None else self._loop.call_later(patience, self._ring)
             try:
                 await bell
             finally:
@@ -148,10 +150,11 @@ class Listener:
                     timer.cancel()
             if not self._arrived and not self._is_behind:
                 break
+        self._is_called = False
         return Findings()
 
     def _take_arrived(self) -> Findings | None:
-        arrived, self._arrived, self._waiting_bytes = self._arrived, [], 0
+        arrived, self._arrived, self.waiting_bytes = self._arrived, [], 0
         if len(arrived) == 1:
             return self._findings(*arrived[0])
         found = [one for delivered in arrived if (one := self._findings(*delivered))]

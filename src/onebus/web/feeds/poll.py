@@ -29,7 +29,7 @@ class Poll:
         self._headers = headers
         self._closing_headers = {**headers, "connection": "close"} if version.startswith("1") else headers
         self._interval = settings.long_polling_interval
-        self._is_long = settings.long_polling_enabled and "dlp=t" not in request.query
+        self._is_long = settings.long_polling_enabled and reception.is_on and "dlp=t" not in request.query
         """Whether it is held if there is nothing for it."""
         self._is_stream = (
             self._is_long
@@ -44,7 +44,7 @@ class Poll:
         visitor = await self._reception.visitor(self._request, self._client_id)
         wishes = await wishes_of(self._request, max_channels=self._reception.settings.max_channels)
         listener = self._reception.listener(visitor)
-        if self._is_long and not self._reception.held.is_full:
+        if self._is_long and self._reception.held.has_room_for(visitor):
             await self._hold(listener, wishes, send)
             return
         findings = await self._reception.begin(listener, wishes, is_live=False)
@@ -53,11 +53,11 @@ class Poll:
         await self._answer(findings, send)
 
     async def _hold(self, listener: Listener, wishes: Wishes, send: Send) -> None:
-        async with self._reception.hold(listener, self._transport):
-            with self._reception.held.only_poll(listener, wishes.sequence) as is_newest:
-                if not is_newest:
-                    await self._refuse(listener, send)
-                    return
+        with self._reception.held.only_poll(listener, wishes.sequence) as is_newest:
+            if not is_newest:
+                await self._refuse(listener, send)
+                return
+            async with self._reception.hold(listener, self._transport):
                 findings = await self._reception.begin(listener, wishes, is_live=True)
                 if findings and not self._is_stream:
                     await self._answer(findings, send)

@@ -25,8 +25,8 @@ class Guest(Protocol):
     def fell_behind(self) -> None:
         """Hear that messages may have been missed."""
 
-    def began_anew(self) -> None:
-        """Hear that everything was wiped."""
+    def end(self) -> None:
+        """Hear that there is nothing more to come, or nothing that would make sense."""
 
 
 class Room:
@@ -87,9 +87,13 @@ class Room:
             guest.fell_behind()
 
     def began_anew(self) -> None:
+        # Guests come back with ids that are no more, and learn where their channels stand.
         self._newest.clear()
+        self.ended()
+
+    def ended(self) -> None:
         for guest in self._all():
-            guest.began_anew()
+            guest.end()
 
     def _all(self) -> list[Guest]:
         return [guest for guests in self._guests.values() for guest in guests]

@@ -14,7 +14,7 @@ from onebus.web.feeds.attendance import READ_SECONDS
 from onebus.web.feeds.findings import DENIED, Findings
 from onebus.web.feeds.listener import Listener
 from onebus.web.feeds.reception import ChannelDenied, Reception
-from onebus.web.feeds.wishes import EPOCH, wishes_from
+from onebus.web.feeds.wishes import EPOCH, check_count, wishes_from
 from onebus.web.request import Request
 
 PROTOCOL: Final = "onebus"
@@ -89,8 +89,9 @@ class Socket:
         listener.leave(channel_name(name, site_id) for name in command.leave)
         if not command.channels:
             return None
-        most = self._reception.settings.max_channels - len(listener.positions)
-        wishes = wishes_from({**command.channels, EPOCH: command.epoch}, max_channels=most)
+        followed = {channel.name for channel in listener.positions}
+        check_count(len(followed | command.channels.keys()), self._reception.settings.max_channels)
+        wishes = wishes_from({**command.channels, EPOCH: command.epoch})
         try:
             return await self._reception.begin(listener, wishes, is_live=True)
         except ChannelDenied as denied:
@@ -109,9 +110,9 @@ class Socket:
                     self._commands.append(_command(message.get("text") or message.get("bytes") or ""))
                     if len(self._commands) > MAX_COMMANDS:
                         raise InvalidArgument(f"Wait for an answer before you say more than {MAX_COMMANDS} things.")
-                listener.wake()
+                listener.call()
         finally:
-            listener.wake()
+            listener.call()
 
 
 def _command(said: str | bytes) -> Command:
