@@ -36,6 +36,14 @@ class WriterLimits:
     max_waiting_bytes: int = 64 * 1024 * 1024
     """What may wait to be stored; beyond that, callers wait for their turn."""
 
+    def check(self, size: int) -> None:
+        """Raise `PayloadTooLarge` if a message of so many bytes is too large."""
+        if size > self.max_message_bytes:
+            raise PayloadTooLarge(
+                f"A message of {size} bytes exceeds the limit of {self.max_message_bytes}; "
+                "send less, or raise max_message_bytes."
+            )
+
 
 class Receipt(Struct, gc=False, eq=False):
     """The promise that messages will be stored. Awaiting it gives the id of the first of them.
@@ -223,7 +231,7 @@ class LogWriter:
     ) -> None:
         self._append = append
         self._clock = clock
-        limits = limits or WriterLimits()
+        self._limits = limits = limits or WriterLimits()
         self._max_messages = limits.max_batch_messages
         self._max_bytes = limits.max_batch_bytes
         self._max_message_bytes = limits.max_message_bytes
@@ -247,7 +255,7 @@ class LogWriter:
             Overloaded: too much waits already. `append` waits for its turn instead.
         """
         size = _size(entry)
-        self._check(size)
+        self._limits.check(size)
         self._check_turn()
         return self._add(log, entry, None, size)
 
@@ -265,7 +273,7 @@ class LogWriter:
             or self._waiting_bytes > self._max_waiting_bytes
             or self._for_room
         ):
-            self._check(size)
+            self._limits.check(size)
             self._check_turn()
             return self._add(log, value, kind, size)
         batch.size += size
@@ -291,7 +299,7 @@ class LogWriter:
 
     async def append_value(self, log: str, value: bytes, kind: Kind) -> int:
         """Append one message that is nothing but a value, as `append` does."""
-        self._check(len(value))
+        self._limits.check(len(value))
         await self.room()
         return await self._add(log, value, kind, len(value))
 
@@ -308,7 +316,7 @@ class LogWriter:
 
     def check(self, entry: Entry) -> None:
         """Raise `PayloadTooLarge` if a message can never be stored."""
-        self._check(_size(entry))
+        self._limits.check(_size(entry))
 
     async def flush(self) -> None:
         """Return when all that was accepted before is stored or has failed."""
@@ -330,13 +338,6 @@ class LogWriter:
     @property
     def _is_full(self) -> bool:
         return self._waiting_bytes > self._max_waiting_bytes
-
-    def _check(self, size: int) -> None:
-        if size > self._max_message_bytes:
-            raise PayloadTooLarge(
-                f"A message of {size} bytes exceeds the limit of {self._max_message_bytes}; "
-                "send less, or raise max_message_bytes."
-            )
 
     def _check_turn(self) -> None:
         """Refuse those who do not wait while there is no room, or others wait for it."""
@@ -395,7 +396,7 @@ class LogWriter:
     async def _append_chunks(
         self, log: str, messages: Sequence[Entry] | Sequence[bytes], kind: Kind | None, sizes: Sequence[int]
     ) -> list[int]:
-        self._check(max(sizes, default=0))
+        self._limits.check(max(sizes, default=0))
         receipts: list[Receipt] = []
         ids: list[int] = []
         try:

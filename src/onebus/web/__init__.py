@@ -1,5 +1,10 @@
 """The bus over HTTP, as an ASGI application without a framework."""
 
-from onebus.web.application import app
+from onebus.web.answers import Answer
+from onebus.web.application import Application, app
+from onebus.web.feeds.settings import FeedSettings
+from onebus.web.feeds.visitor import Visitor
+from onebus.web.middleware import Middleware
+from onebus.web.request import Request
 
-__all__ = ["app"]
+__all__ = ["Answer", "Application", "FeedSettings", "Middleware", "Request", "Visitor", "app"]

@@ -31,12 +31,18 @@ class Answer:
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    async def send(self, send: Send, *, with_body: bool = True) -> None:
+    async def send(self, send: Send, *, with_body: bool = True, kind: str = "http.response") -> None:
         """Hand the answer to the web server; without its body for a HEAD request."""
-        headers = {"content-type": self.content_type, "content-length": str(len(self.body)), **self.headers}
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": self.status, "headers": raw})
-        await send({"type": "http.response.body", "body": self.body if with_body else b""})
+        headers = {"content-length": str(len(self.body)), **self.headers}
+        if self.content_type:
+            headers["content-type"] = self.content_type
+        await send({"type": f"{kind}.start", "status": self.status, "headers": raw_headers(headers)})
+        await send({"type": f"{kind}.body", "body": self.body if with_body else b""})
+
+
+def raw_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return headers as a web server wants them."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
 def page(html: str) -> Answer:
@@ -64,11 +70,11 @@ _STATUS_OF: Final[Mapping[type[BusError], int]] = {
 }
 
 
-def failure(problem: BusError) -> Answer:
+def failure(problem: BusError, *, headers: Mapping[str, str] | None = None) -> Answer:
     """Answer with what went wrong, in the words that every door has for it."""
     status = next((status for kind, status in _STATUS_OF.items() if isinstance(problem, kind)), 500)
-    headers = {"retry-after": "1"} if status in (429, 503) else None
-    return error(status, problem.code, str(problem), headers=headers)
+    retry = {"retry-after": "1"} if status in (429, 503) else {}
+    return error(status, problem.code, str(problem), headers={**retry, **(headers or {})})
 
 
 def error(status: int, code: str, text: str, *, headers: Mapping[str, str] | None = None) -> Answer:

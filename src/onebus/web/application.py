@@ -1,25 +1,24 @@
 """The web application: which door answers what, and when the bus is connected and disconnected."""
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 
 from onebus.bus import Bus
-from onebus.errors import BusError
-from onebus.web.answers import Answer, error, failure, page
-from onebus.web.asgi import Message, Receive, Scope, Send
+from onebus.web.answers import Answer, error, page
+from onebus.web.asgi import Receive, Scope, Send
 from onebus.web.door import Door
+from onebus.web.feeds.door import FeedDoor
+from onebus.web.feeds.settings import FeedSettings
 from onebus.web.health import HealthCheck
-from onebus.web.request import ClientGone, Request
+from onebus.web.life import Life
+from onebus.web.request import Request
 
 _READING = ("GET", "HEAD")
 
-_log = logging.getLogger("onebus")
 
-
-def app(bus: Bus) -> "Application":
+def app(bus: Bus, *, feeds: FeedSettings | None = None) -> "Application":
     """Return an ASGI application that serves a bus."""
-    return Application(bus)
+    return Application(bus, [FeedDoor(bus, feeds)])
 
 
 class Application:
@@ -42,12 +41,12 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await Life(self._bus, look=self._health.look, close=self.close).live(scope, receive, send)
             return
         request = Request(scope, receive)
         door = self._door_of(request.path)
         if door is not None:
-            await _serve(door, request, send)
+            await door.enter(request, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "There is no websocket here."})
         else:
@@ -76,42 +75,3 @@ class Application:
 
     async def _show_index(self) -> Answer:
         return self._index
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        connects = not self._bus.is_connected
-        try:
-            if connects:
-                await self._bus.connect()
-            await self._health.look()
-        except BusError as problem:
-            if connects:
-                await self._bus.disconnect()
-            await send({"type": "lifespan.startup.failed", "message": f"error[{problem.code}]: {problem}"})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.close()
-        if connects:
-            await self._bus.disconnect()
-        await send({"type": "lifespan.shutdown.complete"})
-
-
-async def _serve(door: Door, request: Request, send: Send) -> None:
-    """Let a door answer a request, and turn what it raises into an answer as long as it has not begun to answer."""
-    has_begun = False
-
-    async def watched(message: Message) -> None:
-        nonlocal has_begun
-        has_begun = True
-        await send(message)
-
-    try:
-        await door.serve(request, watched)
-    except ClientGone:
-        return
-    except BusError as problem:
-        if has_begun or request.scope["type"] != "http":
-            raise
-        _log.debug("%s %s failed: %s", request.method, request.path, problem)
-        await failure(problem).send(send)

@@ -1,19 +1,90 @@
 """A part of the web application that answers what comes in below some paths."""
 
-from typing import Protocol
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Final
 
-from onebus.web.asgi import Send
-from onebus.web.request import Request
+from onebus.errors import BusError
+from onebus.web.answers import Answer, failure
+from onebus.web.asgi import Message, Send
+from onebus.web.request import ClientGone, Request
+
+CLOSING_SECONDS: Final = 5.0
+
+_log = logging.getLogger("onebus")
 
 
-class Door(Protocol):
+class Sending:
+    """Hands an answer to the web server, and knows whether it has begun to."""
+
+    __slots__ = ("_send", "has_begun")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        self.has_begun = True
+        return self._send(message)
+
+
+class Door(ABC):
     """Answers the requests that it owns."""
 
+    @abstractmethod
     def owns(self, path: str) -> bool:
         """Return whether a path is this door's to answer."""
 
+    @abstractmethod
     async def serve(self, request: Request, send: Send) -> None:
-        """Answer one request. What it raises before it has sent anything becomes an error answer."""
+        """Answer one request. What it raises before it has sent anything is answered with `answer_to`."""
+
+    async def answer_to(self, request: Request, problem: Exception) -> Answer:
+        """Return what to answer to a request that failed; what is nobody's fault but the program's is raised again."""
+        if isinstance(problem, BusError):
+            return failure(problem)
+        raise problem
 
     async def close(self) -> None:
         """Answer whoever still waits, because the server is about to stop."""
+
+    async def enter(self, request: Request, send: Send) -> None:
+        """Serve a request, and answer whatever goes wrong with it."""
+        sending = Sending(send)
+        try:
+            await self.serve(request, sending)
+        except ClientGone:
+            return
+        except Exception as problem:
+            _log.debug("%s %s failed: %s", request.method, request.path, problem)
+            if not sending.has_begun:
+                await _answer(request, await self.answer_to(request, problem), send)
+            elif isinstance(problem, BusError) and request.scope["type"] == "websocket":
+                await _close(problem, send)
+            else:
+                raise
+
+
+async def _answer(request: Request, answer: Answer, send: Send) -> None:
+    if request.scope["type"] == "websocket":
+        await deny(request, answer, send)
+    else:
+        await answer.send(send, with_body=request.method != "HEAD")
+
+
+async def _close(problem: BusError, send: Send) -> None:
+    # Whoever does not read does not let itself be told either.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSING_SECONDS):
+            await send({"type": "websocket.close", "code": 1008, "reason": f"{problem.code}: {problem}"[:120]})
+
+
+async def deny(request: Request, answer: Answer, send: Send) -> None:
+    """Refuse to open a websocket, with an answer if the web server can send one and with its 403 otherwise."""
+    if "websocket.http.response" in request.scope.get("extensions", {}):
+        await answer.send(send, kind="websocket.http.response")
+    else:
+        await send({"type": "websocket.close", "code": 1008})

@@ -2,6 +2,9 @@
 
 from collections.abc import AsyncGenerator
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from onebus.log.names import PLACE_SEPARATOR
 from onebus.log.stored import StoredBatch
 from onebus.objects.feeds.limits import FeedLimits
@@ -31,22 +34,38 @@ class Backlog:
         stat = await self._link.store.stat(self._log)
         return 1 if stat is None else stat.first_id
 
+    async def epoch(self) -> str:
+        """Return which life of the log this is; empty if there has never been a message."""
+        stat = await self._link.store.stat(self._log)
+        return "" if stat is None else stat.epoch
+
     async def after(self, last_id: int) -> list[FeedMessage]:
         """Return all messages that follow an id and are not to be forgotten."""
         return [message async for page in self.pages(last_id) for message in page if not self._is_over(message)]
 
     async def pages(self, last_id: int) -> AsyncGenerator[list[FeedMessage]]:
         """Yield the messages that follow an id, as many at a time as are read at once."""
-        while True:
-            found = await self._link.store.read(self._log, after=last_id, limit=READ_AT_ONCE)
-            if not found.batches:
-                return
-            unread = max(last_id + 1, found.first_id)
-            messages = (message for batch in found.batches for message in self._messages(batch))
-            yield [message for message in messages if self._id_of(message) >= unread]
-            last_id = found.batches[-1].last_id
-            if last_id == found.last_id:
-                return
+        is_whole = False
+        while not is_whole:
+            page = await self._read(last_id)
+            if page.messages:
+                yield page.messages
+            last_id, is_whole = page.reached, page.is_whole
+
+    async def page(self, last_id: int) -> "Page":
+        """Return the messages that follow an id and are not to be forgotten, as many as are read at once."""
+        page = await self._read(last_id)
+        return replace(page, messages=[message for message in page.messages if not self._is_over(message)])
+
+    async def _read(self, last_id: int) -> "Page":
+        found = await self._link.store.read(self._log, after=last_id, limit=READ_AT_ONCE)
+        unread = max(last_id + 1, found.first_id)
+        messages = (message for batch in found.batches for message in self._messages(batch))
+        return Page(
+            messages=[message for message in messages if self._id_of(message) >= unread],
+            reached=found.batches[-1].last_id if found.batches else found.last_id,
+            last_id=found.last_id,
+        )
 
     def _id_of(self, message: FeedMessage) -> int:
         """Return the id by which this backlog counts."""
@@ -60,6 +79,21 @@ class Backlog:
         if message.ends_ms is not None and message.ends_ms <= now_ms:
             return True
         return now_ms - message.time_ms > self._limits.max_backlog_age * 1000
+
+
+class Page(Struct, frozen=True):
+    """A part of a backlog."""
+
+    messages: list[FeedMessage]
+    reached: int
+    """The id of the last message that was read, wanted or not."""
+    last_id: int
+    """The newest id of all."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is nothing after it."""
+        return self.reached >= self.last_id
 
 
 class Backlogs:

@@ -34,8 +34,10 @@ class Feeds:
         self._limits = limits or FeedLimits()
         self._retention = self._limits.of_channel()
         self._retention_of_all = self._limits.of_all
-        self._backlogs = Backlogs(link, self._limits)
-        self._tail = Tail(link)
+        self.backlogs = Backlogs(link, self._limits)
+        """What channels remember."""
+        self.tail = Tail(link)
+        """Where a door hears of what is published, once for all its clients."""
         self._writer = LogWriter(self._append, clock=link.clock, limits=link.limits, unheard=self._publish_failed)
         self._retain: dict[str, Retention] = {}
         self._subscriptions: list[FeedSubscription] = []
@@ -135,7 +137,7 @@ class Feeds:
     ) -> FeedSubscription:
         own = None if channel is None else self._channel(channel, None)
         subscription = FeedSubscription(
-            self._tail, self._backlogs, channel, own, last_id=last_id, site_id=site_id, closed=self._forget
+            self.tail, self.backlogs, channel, own, last_id=last_id, site_id=site_id, closed=self._forget
         )
         if not self._subscribes:
             subscription.close()
@@ -179,16 +181,16 @@ class Feeds:
 
     async def backlog(self, channel: str, last_id: int = 0, *, site_id: str | None = None) -> list[FeedMessage]:
         """Return the messages of a channel that follow an id, as far as they are remembered."""
-        return await self._backlogs.of(self._channel(channel, site_id)).after(last_id)
+        return await self.backlogs.of(self._channel(channel, site_id)).after(last_id)
 
     async def global_backlog(self, last_id: int = 0) -> list[FeedMessage]:
         """Return the newest messages of all channels of all sites that follow a global id and are remembered."""
-        everything = self._backlogs.of(None)
+        everything = self.backlogs.of(None)
         newest = await everything.last_id()
         found = await everything.after(max(last_id, newest - self._limits.max_global_backlog_size))
         names = {ChannelName(message.channel, message.site_id) for message in found}
         firsts = dict(
-            zip(names, await asyncio.gather(*(self._backlogs.of(name).first_id() for name in names)), strict=True)
+            zip(names, await asyncio.gather(*(self.backlogs.of(name).first_id() for name in names)), strict=True)
         )
         return [
             message for message in found if message.message_id >= firsts[ChannelName(message.channel, message.site_id)]
@@ -196,7 +198,7 @@ class Feeds:
 
     async def last_id(self, channel: str, *, site_id: str | None = None) -> int:
         """Return the id of the newest message of a channel; 0 if there has never been one."""
-        return await self._backlogs.of(self._channel(channel, site_id)).last_id()
+        return await self.backlogs.of(self._channel(channel, site_id)).last_id()
 
     async def last_ids(self, *channels: str, site_id: str | None = None) -> dict[str, int]:
         """Return the ids of the newest messages of several channels."""
@@ -225,7 +227,7 @@ class Feeds:
     async def reset(self) -> None:
         """Forget all messages of all channels. Ids begin again, and subscribers are told so by that."""
         await self._writer.flush()
-        for channel in await self._backlogs.channels():
+        for channel in await self.backlogs.channels():
             await self._link.store.drop(channel.log)
         await self._link.store.drop(FEEDS)
 
@@ -239,7 +241,7 @@ class Feeds:
         """Store what was published, and end all subscriptions."""
         for subscription in list(self._subscriptions):
             subscription.close()
-        self._tail.close()
+        self.tail.close()
         try:
             await self._writer.flush()
         except BusError as error:

@@ -105,6 +105,10 @@ class FeedSubscription:
             self._arrived.append(messages)
         self._bell.set()
 
+    def fell_behind(self) -> None:
+        self._forget_arrived()
+        self._bell.set()
+
     def began_anew(self) -> None:
         self._forget_arrived()
         self._pages = None

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Protocol
 
-from onebus.errors import CorruptBatch
+from onebus.errors import CorruptBatch, StoreClosed
 from onebus.log.stored import StoredBatch
 from onebus.objects.feeds.message import FeedMessage, messages_of_all
 from onebus.objects.feeds.names import FEEDS, ChannelName, channel_of_log
 from onebus.objects.link import Link
 from onebus.stores.base import Slice
-from onebus.stores.following import follow
+from onebus.stores.following import SAFETY_POLL_SECONDS, follow
 
 
 class Follower(Protocol):
@@ -17,6 +17,9 @@ class Follower(Protocol):
 
     def arrived(self, messages: list[FeedMessage]) -> None:
         """Take messages of one channel, in order. The list is everybody's: do not change it."""
+
+    def fell_behind(self) -> None:
+        """Hear that messages may have been missed: what there is has to be read from the backlog."""
 
     def began_anew(self) -> None:
         """Hear that everything was wiped, and that ids begin again."""
@@ -55,12 +58,28 @@ class Tail:
             self._reading = None
 
     async def _read(self, after: int, epoch: str) -> None:
-        async for found in follow(self._link.store, FEEDS, after=after):
-            if epoch and found.epoch != epoch:
-                for follower in self._all():
-                    follower.began_anew()
-            epoch = found.epoch
-            await self._hand_out(found)
+        while True:
+            try:
+                async for found in follow(self._link.store, FEEDS, after=after):
+                    if epoch and found.epoch != epoch:
+                        after = 0
+                        for follower in self._all():
+                            follower.began_anew()
+                    elif found.batches[0].first_id > after + 1:
+                        self._fall_behind()
+                    after, epoch = found.batches[-1].last_id, found.epoch
+                    await self._hand_out(found)
+            except StoreClosed:
+                return
+            except Exception as error:
+                # Nobody else reads for the followers: it goes on, and whatever it missed they read themselves.
+                await self._link.events.emit("error", error)
+                self._fall_behind()
+                await asyncio.sleep(SAFETY_POLL_SECONDS)
+
+    def _fall_behind(self) -> None:
+        for follower in self._all():
+            follower.fell_behind()
 
     async def _hand_out(self, found: Slice) -> None:
         for batch in found.batches:

@@ -1,0 +1,49 @@
+"""Notices when a client goes away, when its time is over, and when it does not read what it is sent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from onebus.web.asgi import Message
+from onebus.web.feeds.listener import Listener
+from onebus.web.request import Request
+
+READ_SECONDS: Final = 10.0
+"""How long a client may take to read the rest before it is given up."""
+
+
+@asynccontextmanager
+async def attended(request: Request, listener: Listener, seconds: float | None = None) -> AsyncIterator[None]:
+    """End a listener when its client is gone or its time is over, and this block if that does not help."""
+    loop = asyncio.get_running_loop()
+    this = asyncio.current_task()
+    was_given_up = False
+
+    def give_up() -> None:
+        nonlocal was_given_up
+        was_given_up = True
+        if this is not None:
+            this.cancel()
+
+    def end() -> None:
+        listener.end()
+        timers.append(loop.call_later(READ_SECONDS, give_up))
+
+    def went_away(receiving: "asyncio.Task[Message]") -> None:
+        if not receiving.cancelled() and receiving.exception() is None:
+            listener.end()
+
+    timers = [] if seconds is None else [loop.call_later(seconds, end)]
+    receiving = asyncio.ensure_future(request.receive())
+    receiving.add_done_callback(went_away)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not was_given_up or this is None:
+            raise
+        this.uncancel()
+    finally:
+        for timer in timers:
+            timer.cancel()
+        receiving.cancel()

@@ -1,0 +1,198 @@
+"""One client that is being served: what it follows, how far it has got, and what waits for it.
+
+It enters the rooms of its channels first and reads their backlogs then, and takes nothing of which the id is not the
+next one: so nothing falls between the two, and nothing comes twice.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from onebus.objects.feeds.backlog import Backlogs
+from onebus.objects.feeds.names import ChannelName
+from onebus.web.feeds.findings import GAP, Findings
+from onebus.web.feeds.parcels import Delivery, Parcel, parcel_of
+from onebus.web.feeds.rooms import Rooms
+from onebus.web.feeds.visitor import Visitor
+
+MAX_WAITING_BYTES: Final = 1024 * 1024
+MAX_WAITING_DELIVERIES: Final = 1000
+"""What waits for a client that is slow; more than that it is read from the backlog when the client is ready."""
+
+
+class _Caught(Struct, frozen=True):
+    """What the backlog of one channel had for a client."""
+
+    position: int
+    parcel: Parcel | None = None
+    has_status: bool = False
+    gap: tuple[int, int] | None = None
+    is_whole: bool = True
+
+
+class Listener:
+    """A client, from its request to the end of the answer."""
+
+    def __init__(self, visitor: Visitor, backlogs: Backlogs, rooms: Rooms) -> None:
+        self.visitor = visitor
+        self.epoch: str | None = None
+        """Which life of all feeds it follows; None for a client that does not want to hear of lives and gaps."""
+        self.is_over = False
+        """Whether nothing more is to be sent but the end."""
+        self._backlogs = backlogs
+        self._rooms = rooms
+        self.positions: dict[ChannelName, int] = {}
+        """The newest message of each channel that was sent, or may not be seen."""
+        self._entered: dict[ChannelName, None] = {}
+        self._arrived: list[tuple[ChannelName, Delivery]] = []
+        self._waiting_bytes = 0
+        self._is_behind = False
+        self._bell: asyncio.Future[None] | None = None
+
+    # Following
+
+    async def enter(self, channels: Iterable[ChannelName]) -> None:
+        """Have what is published from now on delivered."""
+        new = [channel for channel in channels if channel not in self._entered]
+        self._entered.update(dict.fromkeys(new))
+        await self._rooms.enter(new, self)
+
+    async def catch_up(self, wishes: Mapping[ChannelName, int | None]) -> Findings:
+        """Go to where a client wants to begin in some channels, and return what it finds there."""
+        if len(wishes) == 1:
+            caught = [await self._catch_up(*wish) for wish in wishes.items()]
+        else:
+            caught = await asyncio.gather(*(self._catch_up(*wish) for wish in wishes.items()))
+        findings, gaps = Findings(), {}
+        for channel, found in zip(wishes, caught, strict=True):
+            self.positions[channel] = found.position
+            self._is_behind = self._is_behind or not found.is_whole
+            if found.parcel is not None:
+                findings.parcels.append(found.parcel)
+            if found.has_status:
+                findings.status[channel.name] = found.position
+            if found.gap is not None:
+                gaps[channel.name] = found.gap
+        if self.epoch is not None and gaps:
+            findings.tell(GAP, gaps)
+        return findings
+
+    def leave(self, channels: Iterable[ChannelName]) -> None:
+        """Follow some channels no more."""
+        left = [channel for channel in channels if channel in self._entered]
+        self._rooms.leave(left, self)
+        for channel in left:
+            del self._entered[channel]
+            self.positions.pop(channel, None)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self.is_over = True
+        self._rooms.leave(self._entered, self)
+        self._entered.clear()
+        self._arrived.clear()
+
+    # What the rooms bring
+
+    def deliver(self, channel: ChannelName, delivery: Delivery) -> None:
+        self._waiting_bytes += delivery.size
+        if self._waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
+            self.fell_behind()
+        else:
+            self._arrived.append((channel, delivery))
+            self.wake()
+
+    def fell_behind(self) -> None:
+        self._arrived.clear()
+        self._waiting_bytes = 0
+        self._is_behind = True
+        self.wake()
+
+    def began_anew(self) -> None:
+        # The client comes back with ids that are no more, and learns where its channels stand.
+        self.end()
+
+    def end(self) -> None:
+        """Send nothing more but the end."""
+        self.is_over = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Let whoever awaits `next` look around."""
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    # What is sent
+
+    async def next(self, patience: float | None = None) -> Findings:
+        """Return what has arrived; wait until something has, somebody wakes this listener, or its patience ends."""
+        while not self.is_over:
+            if self._is_behind:
+                self._is_behind = False
+                return await self.catch_up(dict(self.positions))
+            if self._arrived:
+                arrived, self._arrived, self._waiting_bytes = self._arrived, [], 0
+                parcels = self._parcels(arrived)
+                if parcels:
+                    return Findings(parcels)
+                continue
+            await self._woken(patience)
+            if not self._arrived and not self._is_behind:
+                break
+        return Findings()
+
+    async def _woken(self, patience: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._bell = loop.create_future()
+        timer = None if patience is None else loop.call_later(patience, self.wake)
+        try:
+            await self._bell
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _parcels(self, arrived: list[tuple[ChannelName, Delivery]]) -> list[Parcel]:
+        parcels = []
+        for channel, delivery in arrived:
+            position = self.positions.get(channel)
+            if position is None or delivery.last_id <= position:
+                continue
+            if delivery.first_id > position + 1:
+                self._is_behind = True
+                continue
+            parcel = delivery.parcel(self.visitor, position)
+            self.positions[channel] = delivery.last_id
+            if parcel is not None:
+                parcels.append(parcel)
+        return parcels
+
+    async def _catch_up(self, channel: ChannelName, wish: int | None) -> _Caught:
+        room = self._rooms.of(channel) if channel in self._entered else None
+        if room is not None and wish is not None and room.has_seen(channel, wish):
+            return _Caught(wish)
+        backlog = self._backlogs.of(channel)
+        looks_back = wish is None or wish < 0
+        if wish is None or wish < 0:
+            newest = await backlog.last_id()
+            if room is not None:
+                room.note(channel, newest)
+            if wish is None or wish == -1:
+                return _Caught(newest, has_status=wish is not None)
+            wish = max(newest + wish + 1, 0)
+        page = await backlog.page(wish)
+        if room is not None:
+            room.note(channel, page.last_id)
+        if wish > page.last_id:
+            return _Caught(page.last_id, has_status=True)
+        first = page.messages[0].message_id if page.messages else page.reached + 1
+        is_missing = first > wish + 1 > 1 and not looks_back
+        seen = [message for message in page.messages if self.visitor.sees(message)]
+        return _Caught(
+            page.reached,
+            parcel_of(seen) if seen else None,
+            has_status=len(seen) < len(page.messages),
+            gap=(wish + 1, first - 1) if is_missing else None,
+            is_whole=page.is_whole,
+        )

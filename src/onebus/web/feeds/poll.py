@@ -1,0 +1,95 @@
+"""Polls: answered at once, held until there is something, or streamed."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from onebus.web.answers import Answer, raw_headers
+from onebus.web.asgi import Send
+from onebus.web.feeds.attendance import attended
+from onebus.web.feeds.findings import Findings
+from onebus.web.feeds.held import TooManyClients
+from onebus.web.feeds.listener import Listener
+from onebus.web.feeds.parcels import EMPTY_FRAME
+from onebus.web.feeds.reception import Reception
+from onebus.web.feeds.wishes import Wishes, wishes_of
+from onebus.web.request import Request
+
+JSON: Final = "application/json; charset=utf-8"
+"""Exactly so: the oldest clients compare it letter by letter, and ignore the answer otherwise."""
+
+
+class Poll:
+    """One poll of one client."""
+
+    def __init__(self, reception: Reception, request: Request, client_id: str, headers: Mapping[str, str]) -> None:
+        settings = reception.settings
+        version = request.scope.get("http_version", "1.1")
+        self._reception = reception
+        self._request = request
+        self._client_id = client_id
+        self._headers = headers
+        self._closing_headers = {**headers, "connection": "close"} if version.startswith("1") else headers
+        self._interval = settings.long_polling_interval
+        self._is_long = settings.long_polling_enabled and "dlp=t" not in request.query
+        """Whether it is held if there is nothing for it."""
+        self._is_stream = (
+            self._is_long
+            and settings.chunked_encoding_enabled
+            and version != "1.0"
+            and "dont-chunk" not in request.headers
+        )
+
+    async def serve(self, send: Send) -> None:
+        visitor = await self._reception.visitor(self._request, self._client_id)
+        wishes = await wishes_of(self._request, max_channels=self._reception.settings.max_channels)
+        listener = self._reception.listener(visitor)
+        if self._is_long and not self._reception.held.is_full:
+            await self._hold(listener, wishes, send)
+            return
+        findings = await self._reception.begin(listener, wishes, is_live=False)
+        if self._is_long and not findings:
+            raise TooManyClients("As many clients are held as may be. Come back later.")
+        await self._answer(findings, send)
+
+    async def _hold(self, listener: Listener, wishes: Wishes, send: Send) -> None:
+        transport = "streaming" if self._is_stream else "long-polling"
+        async with self._reception.hold(listener, transport):
+            with self._reception.held.only_poll(listener, wishes.sequence) as is_newest:
+                if not is_newest:
+                    await self._refuse(listener, send)
+                    return
+                findings = await self._reception.begin(listener, wishes, is_live=True)
+                if findings and not self._is_stream:
+                    await self._answer(findings, send)
+                    return
+                async with attended(self._request, listener, self._interval):
+                    await (self._stream(listener, findings, send) if self._is_stream else self._wait(listener, send))
+
+    async def _answer(self, findings: Findings, send: Send) -> None:
+        await Answer(200, JSON, findings.array, self._headers).send(send)
+
+    async def _refuse(self, listener: Listener, send: Send) -> None:
+        """End a poll at once because a later one of the same client is held already."""
+        listener.end()
+        await (self._stream(listener, Findings(), send) if self._is_stream else self._answer(Findings(), send))
+
+    async def _wait(self, listener: Listener, send: Send) -> None:
+        findings = Findings()
+        while not findings and not listener.is_over:
+            findings = await listener.next()
+        await Answer(200, JSON, findings.array, self._closing_headers).send(send)
+
+    async def _stream(self, listener: Listener, findings: Findings, send: Send) -> None:
+        headers = {
+            "content-type": "text/plain; charset=utf-8",
+            # Else some browsers wait for more before they hand over anything.
+            "x-content-type-options": "nosniff",
+            **self._closing_headers,
+        }
+        await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
+        await send({"type": "http.response.body", "body": findings.frame, "more_body": True})
+        while not listener.is_over:
+            findings = await listener.next()
+            if findings:
+                await send({"type": "http.response.body", "body": findings.frame, "more_body": True})
+        await send({"type": "http.response.body", "body": EMPTY_FRAME})

@@ -1,0 +1,140 @@
+"""The clients of this process that follow the same channel, so that what is published is looked at once for all."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from onebus.objects.feeds.message import FeedMessage
+from onebus.objects.feeds.names import ChannelName
+from onebus.objects.feeds.tail import Tail
+from onebus.web.feeds.parcels import Delivery
+
+LINGER_SECONDS: Final = 30.0
+"""How long a room stays open for nobody: most clients come back at once."""
+
+
+class Guest(Protocol):
+    """Whoever is in rooms."""
+
+    def deliver(self, channel: ChannelName, delivery: Delivery) -> None:
+        """Take messages of a channel, in order."""
+
+    def fell_behind(self) -> None:
+        """Hear that messages may have been missed."""
+
+    def began_anew(self) -> None:
+        """Hear that everything was wiped."""
+
+
+class Room:
+    """Those who follow channels with one name, each the one of its site."""
+
+    def __init__(self) -> None:
+        self._guests: dict[ChannelName, dict[Guest, None]] = {}
+        self._newest: dict[ChannelName, int] = {}
+        self.opening: asyncio.Task[None] | None = None
+        self.closing: asyncio.TimerHandle | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._guests
+
+    def enter(self, channel: ChannelName, guest: Guest) -> None:
+        self._guests.setdefault(channel, {})[guest] = None
+
+    def leave(self, channel: ChannelName, guest: Guest) -> None:
+        guests = self._guests.get(channel, {})
+        guests.pop(guest, None)
+        if not guests:
+            self._guests.pop(channel, None)
+
+    def has_seen(self, channel: ChannelName, message_id: int) -> bool:
+        """Return whether this is known to be the newest message: all that follow it will arrive here."""
+        return self._newest.get(channel) == message_id
+
+    def note(self, channel: ChannelName, message_id: int) -> None:
+        """Remember the newest message of a channel, as its backlog tells it."""
+        self._newest[channel] = max(message_id, self._newest.get(channel, 0))
+
+    # What the tail brings
+
+    def arrived(self, messages: list[FeedMessage]) -> None:
+        channel = ChannelName(messages[0].channel, messages[0].site_id)
+        self.note(channel, messages[-1].message_id)
+        guests = self._guests.get(channel)
+        if guests:
+            delivery = Delivery(messages)
+            for guest in tuple(guests):
+                guest.deliver(channel, delivery)
+
+    def fell_behind(self) -> None:
+        self._newest.clear()
+        for guest in self._all():
+            guest.fell_behind()
+
+    def began_anew(self) -> None:
+        self._newest.clear()
+        for guest in self._all():
+            guest.began_anew()
+
+    def _all(self) -> list[Guest]:
+        return [guest for guests in self._guests.values() for guest in guests]
+
+
+class Rooms:
+    """A room for each name of a channel that somebody follows."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._rooms: dict[str, Room] = {}
+
+    async def enter(self, channels: Iterable[ChannelName], guest: Guest) -> None:
+        """Have everything that is published on channels from now on delivered to a guest."""
+        waiting = []
+        for channel in channels:
+            room = self._rooms.get(channel.name)
+            if room is None:
+                room = self._rooms[channel.name] = Room()
+                room.opening = asyncio.create_task(self._open(channel.name, room), name=f"onebus-room {channel.name}")
+            if room.closing is not None:
+                room.closing.cancel()
+                room.closing = None
+            room.enter(channel, guest)
+            if room.opening is not None:
+                waiting.append(room.opening)
+        for opening in waiting:
+            await asyncio.shield(opening)
+
+    def leave(self, channels: Iterable[ChannelName], guest: Guest) -> None:
+        for channel in channels:
+            room = self._rooms.get(channel.name)
+            if room is None:
+                continue
+            room.leave(channel, guest)
+            if room.is_empty and room.closing is None:
+                loop = asyncio.get_running_loop()
+                room.closing = loop.call_later(LINGER_SECONDS, self._close, channel.name, room)
+
+    def of(self, channel: ChannelName) -> Room | None:
+        return self._rooms.get(channel.name)
+
+    def close(self) -> None:
+        """Close all rooms."""
+        for name, room in list(self._rooms.items()):
+            if room.closing is not None:
+                room.closing.cancel()
+            self._close(name, room)
+
+    async def _open(self, name: str, room: Room) -> None:
+        try:
+            await self._tail.add(name, room)
+        except BaseException:
+            # Whoever comes next tries again.
+            self._close(name, room)
+            raise
+        room.opening = None
+
+    def _close(self, name: str, room: Room) -> None:
+        if self._rooms.get(name) is room:
+            del self._rooms[name]
+        self._tail.remove(name, room)
