@@ -104,6 +104,10 @@ class WorkQueue:
             await self._delays.stop()
             await self._writer.close()
 
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
     async def detach(self) -> None:
         """Close it, because the bus disconnects."""
         await self.close()

@@ -11,14 +11,16 @@ from onebus.web.feeds.door import FeedDoor
 from onebus.web.feeds.settings import FeedSettings
 from onebus.web.health import HealthCheck
 from onebus.web.life import Life
+from onebus.web.queues.door import QueueDoor
+from onebus.web.queues.settings import QueueSettings
 from onebus.web.request import Request
 
 _READING = ("GET", "HEAD")
 
 
-def app(bus: Bus, *, feeds: FeedSettings | None = None) -> "Application":
+def app(bus: Bus, *, feeds: FeedSettings | None = None, queues: QueueSettings | None = None) -> "Application":
     """Return an ASGI application that serves a bus."""
-    return Application(bus, [FeedDoor(bus, feeds)])
+    return Application(bus, [FeedDoor(bus, feeds), QueueDoor(bus, queues)])
 
 
 class Application:
