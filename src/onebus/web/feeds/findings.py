@@ -38,6 +38,11 @@ class Findings:
             yield notice(STATUS, self.status)
 
     @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return sum(len(parcel.pieces) for parcel in self.parcels)
+
+    @property
     def array(self) -> bytes:
         if len(self.parcels) == 1 and not self.before and not self.status:
             return self.parcels[0].array

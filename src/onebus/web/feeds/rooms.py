@@ -1,7 +1,7 @@
 """The clients of this process that follow the same channel, so that what is published is looked at once for all."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from onebus.objects.feeds.message import FeedMessage
@@ -29,7 +29,8 @@ class Guest(Protocol):
 class Room:
     """Those who follow channels with one name, each the one of its site."""
 
-    def __init__(self) -> None:
+    def __init__(self, note_lag: Callable[[int], None]) -> None:
+        self._note_lag = note_lag
         self._guests: dict[ChannelName, dict[Guest, None]] = {}
         self._newest: dict[ChannelName, int] = {}
         self.opening: asyncio.Task[None] | None = None
@@ -61,6 +62,7 @@ class Room:
     def arrived(self, messages: list[FeedMessage]) -> None:
         channel = ChannelName(messages[0].channel, messages[0].site_id)
         self.note(channel, messages[-1].message_id)
+        self._note_lag(messages[-1].time_ms)
         guests = self._guests.get(channel)
         if guests:
             delivery = Delivery(messages)
@@ -84,8 +86,10 @@ class Room:
 class Rooms:
     """A room for each name of a channel that somebody follows."""
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: Tail, note_lag: Callable[[int], None]) -> None:
         self._tail = tail
+        self._note_lag = note_lag
+        """Hears of the time, in milliseconds, at which what arrives was published."""
         self._rooms: dict[str, Room] = {}
 
     async def enter(self, channels: Iterable[ChannelName], guest: Guest) -> None:
@@ -94,7 +98,7 @@ class Rooms:
         for channel in channels:
             room = self._rooms.get(channel.name)
             if room is None:
-                room = self._rooms[channel.name] = Room()
+                room = self._rooms[channel.name] = Room(self._note_lag)
                 room.opening = asyncio.create_task(self._open(channel.name, room), name=f"onebus-room {channel.name}")
             if room.closing is not None:
                 room.closing.cancel()

@@ -1,6 +1,8 @@
 """A message as the routes of a single queue show it."""
 
+import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Self
 
 import msgspec
@@ -21,12 +23,12 @@ class Shown(msgspec.Struct, rename="camel"):
     @classmethod
     def pending(cls, message: Message) -> Self:
         """Show a message that was handed out just now."""
-        return cls.of(message, "pending", datetime.now(UTC))
+        return cls.of(message, "pending", time.time_ns() // 1_000_000)
 
     @classmethod
-    def of(cls, message: Message, status: str, updated: datetime | None = None) -> Self:
-        created = datetime.fromtimestamp(message.timestamp, UTC)
-        return cls(message.id, _text(message), status, _time(created), _time(updated or created))
+    def of(cls, message: Message, status: str, updated_ms: int | None = None) -> Self:
+        created = _time(message.time_ms)
+        return cls(message.id, _text(message), status, created, created if updated_ms is None else _time(updated_ms))
 
 
 def _text(message: Message) -> str:
@@ -34,5 +36,12 @@ def _text(message: Message) -> str:
     return message.raw.decode("utf-8", "replace" if message.kind is Kind.BYTES else "strict")
 
 
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
+def _time(time_ms: int) -> str:
+    seconds, milliseconds = divmod(time_ms, 1000)
+    return f"{_second(seconds)}.{milliseconds:03}Z"
+
+
+# Of the messages of one moment, most have the same.
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
