@@ -33,6 +33,10 @@ class WebServer:
     def __init__(self, port: int) -> None:
         self._port = port
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
     async def get(self, path: str) -> Response:
         return await self.request("GET", path)
 
@@ -50,9 +54,9 @@ class WebServer:
 
 
 @asynccontextmanager
-async def serving(bus: Bus) -> AsyncIterator[WebServer]:
+async def serving(bus: Bus, **settings: Any) -> AsyncIterator[WebServer]:
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app(bus), port=port, lifespan="on", log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app(bus, **settings), port=port, lifespan="on", log_level="warning"))
     running = asyncio.create_task(server.serve())
 
     async def is_started() -> bool:

@@ -14,6 +14,8 @@ from onebus.web.queues import shapes
 from onebus.web.queues.named import MAX_LETTERS_LISTED
 from onebus.web.queues.settings import QueueSettings
 
+_NAME: Final = "^[^/|\\u0000-\\u001f\\u007f-\\u009f]+$"
+
 JsonObject = dict[str, Any]
 
 _ALWAYS: Final = {400: "The request cannot be understood.", 503: "The store cannot be reached; try again."}
@@ -174,7 +176,7 @@ def _described(path: str, operation: _Operation, schema_of: Mapping[str, JsonObj
 def _path_parameters(path: str) -> list[JsonObject]:
     found = []
     if "{name}" in path:
-        schema = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[A-Za-z0-9_.:-]+$"}
+        schema = {"type": "string", "minLength": 1, "maxLength": 249, "pattern": _NAME}
         found.append({"name": "name", "in": "path", "required": True, "schema": schema})
     if "{id}" in path:
         schema = {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
