@@ -8,7 +8,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := redis,postgres,mysql,web
+EXTRAS := redis,postgres,mysql,http,web
 
 # How many tests run at the same time.
 WORKERS ?= 2
