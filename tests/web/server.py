@@ -3,7 +3,7 @@
 import asyncio
 import http.client
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,13 +36,13 @@ class WebServer:
     async def get(self, path: str) -> Response:
         return await self.request("GET", path)
 
-    async def request(self, method: str, path: str) -> Response:
-        return await asyncio.to_thread(self._request, method, path)
+    async def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Response:
+        return await asyncio.to_thread(self._request, method, path, headers or {})
 
-    def _request(self, method: str, path: str) -> Response:
+    def _request(self, method: str, path: str, headers: Mapping[str, str]) -> Response:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
-            connection.request(method, path)
+            connection.request(method, path, headers=headers)
             response = connection.getresponse()
             return Response(response.status, dict(response.getheaders()), response.read())
         finally:

@@ -13,6 +13,7 @@ from onebus.web.health import HealthCheck
 from onebus.web.life import Life
 from onebus.web.metrics import Metrics
 from onebus.web.request import Request
+from onebus.web.scripts import ScriptDoor
 
 _READING = ("GET", "HEAD")
 
@@ -32,7 +33,7 @@ class Application:
 
     def __init__(self, bus: Bus, feeds: FeedDoor) -> None:
         self._bus = bus
-        self._doors: Sequence[Door] = (feeds,)
+        self._doors: Sequence[Door] = (feeds, ScriptDoor())
         self._health = HealthCheck(bus)
         self._metrics = Metrics(bus, feeds)
         self._index = page(files("onebus.web").joinpath("pages", "index.html").read_text("utf-8"))
