@@ -235,7 +235,7 @@ export class MessageBus extends Settings {
     }
   }
 
-  /** @param {import("./onebus/settings.js").TransportName} transport */
+  /** @param {import("./onebus/settings.js").TransportName | null} transport */
   #tellTransport(transport) {
     if (transport === this.#transport) return;
     this.#transport = transport;

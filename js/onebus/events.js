@@ -7,7 +7,8 @@
  * @property {{channel: string}} denied the server does not let this client follow a channel
  * @property {{error: Error}} error a request or a callback failed; requests are repeated
  * @property {{status: "started" | "paused" | "stopped"}} status
- * @property {{transport: import("./settings.js").TransportName, isLeader: boolean}} transport how messages arrive
+ * @property {{transport: import("./settings.js").TransportName | null, isLeader: boolean}} transport how messages
+ *   arrive; null when the connection is lost
  */
 
 /** Tells whoever wants to know. */

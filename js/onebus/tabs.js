@@ -20,7 +20,7 @@ const PATIENCE = 4_000;
  * @typedef {{type: "wish", tab: string, wish: Wish}
  *   | {type: "roll call"}
  *   | {type: "batch", batch: Batch}
- *   | {type: "transport", transport: TransportName}} Note
+ *   | {type: "transport", transport: TransportName | null}} Note
  */
 
 /**
@@ -194,7 +194,7 @@ export class Tabs {
     this.#serve();
     if (wish.epoch && wire.positions.epoch && wish.epoch !== wire.positions.epoch) wire.again();
     this.#post({ type: "batch", batch: wire.positions.describe(wish.channels.keys()) });
-    if (wire.transport) this.#post({ type: "transport", transport: wire.transport });
+    this.#post({ type: "transport", transport: wire.transport });
   }
 
   /**

@@ -14,7 +14,7 @@ const SPREAD = 1_000;
 /**
  * @typedef {object} Ears
  * @property {(batch: import("./positions.js").Batch) => void} onBatch
- * @property {(transport: TransportName) => void} onTransport
+ * @property {(transport: TransportName | null) => void} onTransport null when the connection is lost
  * @property {(error: Error) => void} onError
  * @property {() => boolean} isVisible whether somebody looks at one of the pages
  */
@@ -168,13 +168,17 @@ export class Wire {
       const times = Math.min(2 ** this.#websocketRefusals++, 10);
       this.#websocketAfter = Date.now() + this.#settings.retryWebsocketAfter * times;
     }
-    if (this.transport !== transport) {
-      this.transport = transport;
-      this.#ears.onTransport(transport);
-    }
+    this.#tellTransport(transport);
     const batch = this.positions.advance(answer);
     for (const channel of batch.denied) this.#wanted.delete(channel);
     if (Object.keys(batch.covers).length > 0 || batch.denied.length > 0) this.#ears.onBatch(batch);
+  }
+
+  /** @param {TransportName | null} transport */
+  #tellTransport(transport) {
+    if (this.transport === transport) return;
+    this.transport = transport;
+    this.#ears.onTransport(transport);
   }
 
   /** @returns {TransportName} */
@@ -232,6 +236,7 @@ export class Wire {
       return;
     }
     if (this.#websocketAfter === Infinity) this.#websocketAfter = 0;
+    this.#tellTransport(null);
     this.#ears.onError(problem);
     if (problem instanceof Refusal && problem.status === 429) {
       await this.#stayAway((problem.retryAfter ?? callbackInterval) + SPREAD * Math.random());
