@@ -93,7 +93,8 @@ async def test_clients_that_are_held_while_the_store_is_away_go_on_afterwards(
     server_class: type[RedisServer] | type[PostgresServer], chat: str
 ) -> None:
     keeping: dict[str, Any] = {"append_only": True} if server_class is RedisServer else {}
-    with running(server_class(**keeping)) as server:
+    server: RedisServer | PostgresServer = server_class(**keeping)
+    with running(server):
         async with Bus(server.url, deadline_seconds=1) as bus, serving(bus, FeedSettings(allow_broadcast=True)) as web:
             await bus.publish(chat, "before")
             async with web.poll({chat: 0}) as stream, web.long_poll({chat: 1}) as long_poll:
