@@ -108,7 +108,7 @@ async def running_server(app: App, close: Callable[[], Awaitable[None]]) -> Asyn
 
 @asynccontextmanager
 async def serving(bus: Bus, settings: FeedSettings | None = None) -> AsyncIterator[FeedServer]:
-    door = FeedDoor(bus, settings)
-    application = Application(bus, [door])
+    feeds = FeedDoor(bus, settings)
+    application = Application(bus, feeds)
     async with running_server(application, application.close) as port:
-        yield FeedServer(port, door)
+        yield FeedServer(port, feeds)

@@ -1,56 +1,88 @@
-"""`onebus serve`: the bus as a web server on this machine."""
+"""`onebus serve`: the bus as a web server."""
 
-import socket
-from typing import TYPE_CHECKING, Annotated, Final
+import asyncio
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onebus.bus import DEFAULT_URL
+from onebus.cli.options import Stores
 from onebus.cli.output import redacted
-from onebus.errors import InvalidArgument, MissingDriver
+from onebus.errors import MissingDriver
 
 if TYPE_CHECKING:
-    import uvicorn
-
-    from onebus.bus import Bus
-
-HOST: Final = "127.0.0.1"
+    from onebus.web.server import ServerSettings
 
 
 def serve(
     *,
-    store: Annotated[str, typer.Option(metavar="URL", help="Where the messages are kept.")] = "sqlite:///onebus.db",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 0 takes a free one.")] = 8080,
+    store: Stores = None,
+    host: Annotated[str, typer.Option(help="The address to listen on. All but this machine's need a secret.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
+    workers: Annotated[int, typer.Option(min=1, help="How many processes serve the port.")] = 1,
+    secret: Annotated[
+        str,
+        typer.Option(
+            envvar="ONEBUS_SECRET",
+            show_envvar=True,
+            help="What whoever uses the server has to know. Others can see the arguments of a program: better set "
+            "the variable.",
+        ),
+    ] = "",
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Another origin whose pages may use the server; several times for more."),
+    ] = None,
+    tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="Serve HTTPS, with this.")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
+    broadcast: Annotated[bool, typer.Option(help="Whether clients may publish over HTTP.")] = True,
+    max_clients: Annotated[int, typer.Option(min=1, help="How many clients each process holds.")] = 20_000,
+    long_polling_interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How long a poll is held.")
+    ] = 25.0,
 ) -> None:
-    """Serve the bus to this machine until Ctrl-C.
+    """Serve the bus over HTTP until Ctrl-C.
 
-    /healthz tells whether the store can be reached: 200 if it can, 503 if not.
+    /message-bus/ serves its channels, /healthz tells whether the store can be reached, /metrics how much is going on.
     """
-    import asyncio
-
     try:
-        import uvicorn
+        from onebus.web.server import ServerSettings
     except ImportError:
         raise MissingDriver("onebus serve needs a web server. Run: pip install 'onebus[web]'") from None
-    from onebus.bus import Bus
-    from onebus.web import app
-
-    bus = Bus(store)
-    config = uvicorn.Config(app(bus), lifespan="on", log_level="warning", access_log=False)
-    with _listen(port) as listener, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_run(uvicorn.Server(config), bus, listener))
-
-
-async def _run(server: "uvicorn.Server", bus: "Bus", listener: socket.socket) -> None:
-    # Opened here already, so that an absent store is one error line and not a failure of the web server.
-    async with bus:
-        typer.echo(
-            f"onebus serves http://{HOST}:{listener.getsockname()[1]} from {redacted(str(bus.url))}; Ctrl-C ends."
-        )
-        await server.serve(sockets=[listener])
+    settings = ServerSettings(
+        stores=tuple(store) if store and len(store) > 1 else (store or [DEFAULT_URL])[0],
+        host=host,
+        port=port,
+        workers=workers,
+        secret=secret,
+        origins=tuple(origin or ()),
+        certificate=tls_certificate,
+        key=tls_key,
+        allow_broadcast=broadcast,
+        max_clients=max_clients,
+        long_polling_interval=long_polling_interval,
+    )
+    _serve(settings)
 
 
-def _listen(port: int) -> socket.socket:
-    try:
-        return socket.create_server((HOST, port))
-    except OSError as error:
-        raise InvalidArgument(f"Port {port} of {HOST} cannot be used: {error.strerror}. Give another --port.") from None
+def _serve(settings: "ServerSettings") -> None:
+    from onebus.web.server import run
+    from onebus.web.workers import Workers
+
+    # So that an absent store is one error line, and not a failure of the web server.
+    asyncio.run(_try_store(settings))
+    settings, listener = settings.listen()
+    with listener:
+        stores = settings.stores if isinstance(settings.stores, str) else ", ".join(settings.stores)
+        typer.echo(f"onebus serves {settings.address} from {redacted(stores)}; Ctrl-C ends.")
+        if settings.workers > 1:
+            Workers(settings, listener).run()
+        else:
+            run(settings, listener)
+
+
+async def _try_store(settings: "ServerSettings") -> None:
+    async with settings.bus():
+        return

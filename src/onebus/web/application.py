@@ -11,6 +11,7 @@ from onebus.web.feeds.door import FeedDoor
 from onebus.web.feeds.settings import FeedSettings
 from onebus.web.health import HealthCheck
 from onebus.web.life import Life
+from onebus.web.metrics import Metrics
 from onebus.web.request import Request
 
 _READING = ("GET", "HEAD")
@@ -18,7 +19,7 @@ _READING = ("GET", "HEAD")
 
 def app(bus: Bus, *, feeds: FeedSettings | None = None) -> "Application":
     """Return an ASGI application that serves a bus."""
-    return Application(bus, [FeedDoor(bus, feeds)])
+    return Application(bus, FeedDoor(bus, feeds))
 
 
 class Application:
@@ -29,19 +30,21 @@ class Application:
     hear of, has to be connected there.
     """
 
-    def __init__(self, bus: Bus, doors: Sequence[Door] = ()) -> None:
+    def __init__(self, bus: Bus, feeds: FeedDoor) -> None:
         self._bus = bus
-        self._doors = doors
+        self._doors: Sequence[Door] = (feeds,)
         self._health = HealthCheck(bus)
+        self._metrics = Metrics(bus, feeds)
         self._index = page(files("onebus.web").joinpath("pages", "index.html").read_text("utf-8"))
         self._pages: Mapping[str, Callable[[], Awaitable[Answer]]] = {
             "/": self._show_index,
             "/healthz": self._health.answer,
+            "/metrics": self._metrics.answer,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await Life(self._bus, look=self._health.look, close=self.close).live(scope, receive, send)
+            await Life(self._bus, look=self._begin, close=self.close).live(scope, receive, send)
             return
         request = Request(scope, receive)
         door = self._door_of(request.path)
@@ -53,8 +56,13 @@ class Application:
             answer = await self._read(request.method, request.path)
             await answer.send(send, with_body=request.method != "HEAD")
 
+    async def _begin(self) -> None:
+        await self._health.look()
+        self._metrics.start()
+
     async def close(self) -> None:
         """Answer whoever is being held, because the server is about to stop; it may be called twice."""
+        self._metrics.stop()
         for door in self._doors:
             await door.close()
 

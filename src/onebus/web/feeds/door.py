@@ -18,6 +18,7 @@ from onebus.web.feeds.settings import FeedSettings
 from onebus.web.feeds.socket import Socket
 from onebus.web.origins import Origins
 from onebus.web.request import Request
+from onebus.web.traffic import Traffic
 
 RETRY_AFTER_SECONDS: Final = 5
 NO_CACHE: Final[Mapping[str, str]] = {
@@ -47,6 +48,11 @@ class FeedDoor(Door):
     def held(self) -> Held:
         """Who is being held."""
         return self._reception.held
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was sent."""
+        return self._reception.traffic
 
     def owns(self, path: str) -> bool:
         return path.startswith(self._prefix)

@@ -67,6 +67,7 @@ class EventStream:
         while not listener.is_over:
             async with asyncio.timeout(READ_SECONDS):
                 await send({"type": "http.response.body", "body": body, "more_body": True})
+            self._reception.traffic.sent("sse", findings.count, len(body))
             findings = await listener.next(patience)
             body = b"".join(self._events(listener, findings)) if findings else HEARTBEAT
         await send({"type": "http.response.body", "body": b""})

@@ -10,16 +10,19 @@ from typing import Final
 
 from msgspec import Struct
 
+from onebus.errors import StoreUnavailable
 from onebus.objects.feeds.backlog import Backlogs
 from onebus.objects.feeds.names import ChannelName
+from onebus.web.feeds.delivery import Delivery
 from onebus.web.feeds.findings import GAP, Findings
-from onebus.web.feeds.parcels import Delivery, Parcel, parcel_of
+from onebus.web.feeds.parcels import Parcel, parcel_of
 from onebus.web.feeds.rooms import Rooms
 from onebus.web.feeds.visitor import Visitor
 
 MAX_WAITING_BYTES: Final = 1024 * 1024
 MAX_WAITING_DELIVERIES: Final = 1000
 """What waits for a client that is slow; more than that it is read from the backlog when the client is ready."""
+RETRY_SECONDS: Final = 0.5
 
 
 class _Caught(Struct, frozen=True):
@@ -51,6 +54,7 @@ class Listener:
         """What has arrived and was not sent yet."""
         self._is_behind = False
         self._is_called = False
+        self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None
 
     # Following
@@ -132,44 +136,51 @@ class Listener:
         """Return what has arrived; wait until something has, somebody calls this listener, or its patience ends."""
         while not self.is_over and not self._is_called:
             if self._is_behind:
-                self._is_behind = False
-                return await self.catch_up(dict(self.positions))
+                return await self._read_what_was_missed()
             if self._arrived:
-                arrived, self._arrived, self.waiting_bytes = self._arrived, [], 0
-                parcels = self._parcels(arrived)
-                if parcels:
-                    return Findings(parcels)
+                findings = self._take_arrived()
+                if findings:
+                    return findings
                 continue
-            await self._rung(patience)
+            bell = self._bell = self._loop.create_future()
+            timer = None if patience is None else self._loop.call_later(patience, self._ring)
+            try:
+                await bell
+            finally:
+                if timer is not None:
+                    timer.cancel()
             if not self._arrived and not self._is_behind:
                 break
         self._is_called = False
         return Findings()
 
-    async def _rung(self, patience: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._bell = loop.create_future()
-        timer = None if patience is None else loop.call_later(patience, self._ring)
+    async def _read_what_was_missed(self) -> Findings:
+        self._is_behind = False
         try:
-            await self._bell
-        finally:
-            if timer is not None:
-                timer.cancel()
+            return await self.catch_up(dict(self.positions))
+        except StoreUnavailable:
+            # The client is better off waiting here than coming back only to hear the same.
+            self._is_behind = True
+            await asyncio.sleep(RETRY_SECONDS)
+            return Findings()
 
-    def _parcels(self, arrived: list[tuple[ChannelName, Delivery]]) -> list[Parcel]:
-        parcels = []
-        for channel, delivery in arrived:
-            position = self.positions.get(channel)
-            if position is None or delivery.last_id <= position:
-                continue
-            if delivery.first_id > position + 1:
-                self._is_behind = True
-                continue
-            parcel = delivery.parcel(self.visitor, position)
-            self.positions[channel] = delivery.last_id
-            if parcel is not None:
-                parcels.append(parcel)
-        return parcels
+    def _take_arrived(self) -> Findings | None:
+        arrived, self._arrived, self.waiting_bytes = self._arrived, [], 0
+        if len(arrived) == 1:
+            return self._findings(*arrived[0])
+        found = [one for delivered in arrived if (one := self._findings(*delivered))]
+        return Findings([parcel for one in found for parcel in one.parcels])
+
+    def _findings(self, channel: ChannelName, delivery: Delivery) -> Findings | None:
+        """Return what is new for this client, if it is what comes next."""
+        position = self.positions.get(channel)
+        if position is None or delivery.last_id <= position:
+            return None
+        if delivery.first_id > position + 1:
+            self._is_behind = True
+            return None
+        self.positions[channel] = delivery.last_id
+        return delivery.findings(self.visitor, position)
 
     async def _catch_up(self, channel: ChannelName, wish: int | None) -> _Caught:
         room = self._rooms.of(channel) if channel in self._entered else None

@@ -6,10 +6,9 @@ from typing import Final
 from onebus.web.answers import Answer, raw_headers
 from onebus.web.asgi import Send
 from onebus.web.feeds.attendance import attended
-from onebus.web.feeds.findings import Findings
+from onebus.web.feeds.findings import EMPTY_FRAME, Findings
 from onebus.web.feeds.held import TooManyClients
 from onebus.web.feeds.listener import Listener
-from onebus.web.feeds.parcels import EMPTY_FRAME
 from onebus.web.feeds.reception import Reception
 from onebus.web.feeds.wishes import Wishes, wishes_of
 from onebus.web.request import Request
@@ -39,6 +38,8 @@ class Poll:
             and "dont-chunk" not in request.headers
         )
 
+        self._transport = "streaming" if self._is_stream else "long-polling" if self._is_long else "polling"
+
     async def serve(self, send: Send) -> None:
         visitor = await self._reception.visitor(self._request, self._client_id)
         wishes = await wishes_of(self._request, max_channels=self._reception.settings.max_channels)
@@ -52,12 +53,11 @@ class Poll:
         await self._answer(findings, send)
 
     async def _hold(self, listener: Listener, wishes: Wishes, send: Send) -> None:
-        transport = "streaming" if self._is_stream else "long-polling"
         with self._reception.held.only_poll(listener, wishes.sequence) as is_newest:
             if not is_newest:
                 await self._refuse(listener, send)
                 return
-            async with self._reception.hold(listener, transport):
+            async with self._reception.hold(listener, self._transport):
                 findings = await self._reception.begin(listener, wishes, is_live=True)
                 if findings and not self._is_stream:
                     await self._answer(findings, send)
@@ -65,8 +65,10 @@ class Poll:
                 async with attended(self._request, listener, self._interval):
                     await (self._stream(listener, findings, send) if self._is_stream else self._wait(listener, send))
 
-    async def _answer(self, findings: Findings, send: Send) -> None:
-        await Answer(200, JSON, findings.array, self._headers).send(send)
+    async def _answer(self, findings: Findings, send: Send, headers: Mapping[str, str] | None = None) -> None:
+        body = findings.array
+        await Answer(200, JSON, body, headers or self._headers).send(send)
+        self._reception.traffic.sent(self._transport, findings.count, len(body))
 
     async def _refuse(self, listener: Listener, send: Send) -> None:
         """End a poll at once because a later one of the same client is held already."""
@@ -77,7 +79,7 @@ class Poll:
         findings = Findings()
         while not findings and not listener.is_over:
             findings = await listener.next()
-        await Answer(200, JSON, findings.array, self._closing_headers).send(send)
+        await self._answer(findings, send, self._closing_headers)
 
     async def _stream(self, listener: Listener, findings: Findings, send: Send) -> None:
         headers = {
@@ -87,9 +89,14 @@ class Poll:
             **self._closing_headers,
         }
         await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
-        await send({"type": "http.response.body", "body": findings.frame, "more_body": True})
+        await self._send_frame(findings, send)
         while not listener.is_over:
             findings = await listener.next()
             if findings:
-                await send({"type": "http.response.body", "body": findings.frame, "more_body": True})
+                await self._send_frame(findings, send)
         await send({"type": "http.response.body", "body": EMPTY_FRAME})
+
+    async def _send_frame(self, findings: Findings, send: Send) -> None:
+        frame = findings.frame
+        await send({"type": "http.response.body", "body": frame, "more_body": True})
+        self._reception.traffic.sent(self._transport, findings.count, len(frame))

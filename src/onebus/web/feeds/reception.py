@@ -17,6 +17,7 @@ from onebus.web.feeds.settings import FeedSettings
 from onebus.web.feeds.visitor import Visitor
 from onebus.web.feeds.wishes import Wishes
 from onebus.web.request import Request
+from onebus.web.traffic import Traffic
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ class Reception:
     def __init__(self, bus: Bus, settings: FeedSettings) -> None:
         self._bus = bus
         self.settings = settings
-        self._rooms = Rooms(bus.feeds.tail)
+        self.traffic = Traffic()
+        self._rooms = Rooms(bus.feeds.tail, self._note_lag)
         self.held = Held(settings.max_active_clients)
 
     @property
@@ -116,6 +118,9 @@ class Reception:
         names = [channel.name for channel in places]
         allowed = await asyncio.gather(*(outcome(self.settings.may_subscribe(visitor, name)) for name in names))
         return [name for name, may in zip(names, allowed, strict=True) if not may]
+
+    def _note_lag(self, published_ms: int) -> None:
+        self.traffic.lag_seconds = max(self._bus.link.clock() - published_ms, 0) / 1000
 
     # Who is held
 

@@ -1,16 +1,19 @@
 """The clients of this process that follow the same channel, so that what is published is looked at once for all."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from onebus.objects.feeds.message import FeedMessage
 from onebus.objects.feeds.names import ChannelName
 from onebus.objects.feeds.tail import Tail
-from onebus.web.feeds.parcels import Delivery
+from onebus.web.feeds.delivery import Delivery
 
 LINGER_SECONDS: Final = 30.0
 """How long a room stays open for nobody: most clients come back at once."""
+
+
+GUESTS_PER_TURN: Final = 500
 
 
 class Guest(Protocol):
@@ -29,7 +32,8 @@ class Guest(Protocol):
 class Room:
     """Those who follow channels with one name, each the one of its site."""
 
-    def __init__(self) -> None:
+    def __init__(self, note_lag: Callable[[int], None]) -> None:
+        self._note_lag = note_lag
         self._guests: dict[ChannelName, dict[Guest, None]] = {}
         self._newest: dict[ChannelName, int] = {}
         self.opening: asyncio.Task[None] | None = None
@@ -61,11 +65,21 @@ class Room:
     def arrived(self, messages: list[FeedMessage]) -> None:
         channel = ChannelName(messages[0].channel, messages[0].site_id)
         self.note(channel, messages[-1].message_id)
+        self._note_lag(messages[-1].time_ms)
         guests = self._guests.get(channel)
         if guests:
-            delivery = Delivery(messages)
-            for guest in tuple(guests):
-                guest.deliver(channel, delivery)
+            self._hand_out(channel, Delivery(messages), tuple(guests))
+
+    def _hand_out(self, channel: ChannelName, delivery: Delivery, guests: Sequence[Guest], start: int = 0) -> None:
+        """Deliver to some guests now, and to the rest in the next turns of the loop, so that others get theirs too.
+
+        Whoever gets a later delivery before an earlier one notices, and reads both from the backlog.
+        """
+        end = start + GUESTS_PER_TURN
+        for guest in guests[start:end]:
+            guest.deliver(channel, delivery)
+        if end < len(guests):
+            asyncio.get_running_loop().call_soon(self._hand_out, channel, delivery, guests, end)
 
     def fell_behind(self) -> None:
         self._newest.clear()
@@ -88,8 +102,10 @@ class Room:
 class Rooms:
     """A room for each name of a channel that somebody follows."""
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: Tail, note_lag: Callable[[int], None]) -> None:
         self._tail = tail
+        self._note_lag = note_lag
+        """Hears of the time, in milliseconds, at which what arrives was published."""
         self._rooms: dict[str, Room] = {}
 
     async def enter(self, channels: Iterable[ChannelName], guest: Guest) -> None:
@@ -98,7 +114,7 @@ class Rooms:
         for channel in channels:
             room = self._rooms.get(channel.name)
             if room is None:
-                room = self._rooms[channel.name] = Room()
+                room = self._rooms[channel.name] = Room(self._note_lag)
                 room.opening = asyncio.create_task(self._open(channel.name, room), name=f"onebus-room {channel.name}")
             if room.closing is not None:
                 room.closing.cancel()

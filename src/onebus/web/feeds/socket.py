@@ -68,19 +68,21 @@ class Socket:
             while self._commands:
                 findings = await self._obey(listener, self._commands.popleft())
                 if findings is not None:
-                    await self._write(findings.array, send)
+                    await self._write(findings, send)
             findings = await listener.next()
             if findings:
-                await self._write(findings.array, send)
+                await self._write(findings, send)
         if self._is_open:
             await send({"type": "websocket.close", "code": GOING_AWAY, "reason": "Come back."})
 
-    async def _write(self, array: bytes, send: Send) -> None:
+    async def _write(self, findings: Findings, send: Send) -> None:
+        array = findings.array
         try:
             async with asyncio.timeout(READ_SECONDS):
                 await send({"type": "websocket.send", "text": array.decode()})
         except TimeoutError:
             raise Overloaded(f"You did not read for {READ_SECONDS:g} s.") from None
+        self._reception.traffic.sent("websocket", findings.count, len(array))
 
     async def _obey(self, listener: Listener, command: Command) -> Findings | None:
         site_id = listener.visitor.site_id

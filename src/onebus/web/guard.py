@@ -1,0 +1,89 @@
+"""Who may talk to a server at all: whoever knows its secret, or, where there is none, this machine.
+
+Without a secret the server listens to this machine only. But a browser on it shows pages from anywhere, and these can
+make it send requests here: so a request has to name this machine as its host, which a page cannot forge, and what
+changes something must not come from a page of another origin.
+"""
+
+import base64
+import binascii
+import hmac
+from collections.abc import Sequence
+from typing import Final
+
+from onebus.web.answers import Answer, error
+from onebus.web.asgi import App, Receive, Scope, Send
+from onebus.web.door import deny
+from onebus.web.origins import Origins
+from onebus.web.request import Request
+
+OPEN_PATHS: Final = ("/healthz", "/onebus.js", "/onebus/")
+"""What anybody may read: that the server is well, and the code of its client."""
+BEARER_PROTOCOL: Final = "bearer."
+
+_HARMLESS = ("GET", "HEAD", "OPTIONS")
+_THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Guard:
+    """Lets those requests pass to an application that may come from whoever sent them."""
+
+    def __init__(self, app: App, *, secret: str = "", origins: Sequence[str] = ()) -> None:
+        self._app = app
+        self._secret = secret.encode()
+        self._origins = Origins(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = None if scope["type"] == "lifespan" else self._refusal(Request(scope, receive))
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await deny(Request(scope, receive), refusal, send)
+        else:
+            await refusal.send(send, with_body=scope["method"] != "HEAD")
+
+    def _refusal(self, request: Request) -> Answer | None:
+        if request.path.startswith(OPEN_PATHS) and request.method in _HARMLESS:
+            return None
+        if request.method not in _HARMLESS and not self._origins.allow(request):
+            text = f"Pages of {request.headers['origin']} may not change anything here. Allow that with --origin."
+            return error(403, "origin_denied", text)
+        if not self._secret:
+            return None if _host(request) in _THIS_MACHINE else error(403, "host_denied", _HOST_DENIED)
+        if request.method == "OPTIONS" or self._knows_secret(request):
+            return None
+        challenge = {"www-authenticate": 'Basic realm="onebus", charset="UTF-8"'}
+        return error(401, "secret_needed", "Give the secret: Authorization: Bearer SECRET", headers=challenge)
+
+    def _knows_secret(self, request: Request) -> bool:
+        scheme, _, value = request.headers.get("authorization", "").partition(" ")
+        match scheme.lower():
+            case "bearer":
+                return self._is_secret(value.strip().encode())
+            case "basic":
+                return self._is_secret(_decoded(value).partition(b":")[2])
+        protocols: Sequence[str] = request.scope.get("subprotocols", ())
+        given = (name.removeprefix(BEARER_PROTOCOL) for name in protocols if name.startswith(BEARER_PROTOCOL))
+        return any(self._is_secret(_decoded(one)) for one in given)
+
+    def _is_secret(self, given: bytes) -> bool:
+        return hmac.compare_digest(given, self._secret)
+
+
+_HOST_DENIED = (
+    "This server has no secret, so it answers to requests for this machine only. "
+    "Start it with --secret to reach it by another name."
+)
+
+
+def _host(request: Request) -> str:
+    host = request.headers.get("host", "").lower()
+    return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+
+
+def _decoded(value: str) -> bytes:
+    try:
+        padded = value.strip() + "=" * (-len(value.strip()) % 4)
+        return base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
