@@ -40,7 +40,7 @@ def backlog(client: httpx.Client) -> list[str]:
 
 def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     with serving(tmp_path) as (server, address):
-        health = httpx.get(f"{address}/healthz").json()
+        health = httpx.get(f"{address}/healthz", timeout=PATIENCE_SECONDS).json()
         server.send_signal(signal.SIGINT)
         _, errors = server.communicate(timeout=PATIENCE_SECONDS)
 
@@ -81,7 +81,7 @@ def test_whoever_does_not_know_the_secret_learns_only_that_the_server_is_well(tm
     with serving(tmp_path, "--host", "0.0.0.0", "--secret", "correct horse") as (_, address):
         url = address.replace("0.0.0.0", "127.0.0.1")
         bearer = {"authorization": "Bearer correct horse"}
-        with httpx.Client(base_url=url) as client:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
             refused = [
                 client.get("/info"),
                 client.get("/metrics"),
@@ -104,7 +104,7 @@ def test_whoever_does_not_know_the_secret_learns_only_that_the_server_is_well(tm
 def test_pages_from_elsewhere_cannot_use_a_server_without_a_secret(tmp_path: Path) -> None:
     with (
         serving(tmp_path, "--origin", "https://friend.org") as (_, address),
-        httpx.Client(base_url=address) as client,
+        httpx.Client(base_url=address, timeout=PATIENCE_SECONDS) as client,
     ):
         # A page whose name was made to point here, and pages that send what a form would send.
         renamed = client.get("/info", headers={"host": "evil.org"})
@@ -125,7 +125,7 @@ def test_it_serves_over_tls(tmp_path: Path) -> None:
 
     with serving(tmp_path, *options) as (_, address):
         trusted = ssl.create_default_context(cafile=str(certificate.ca_file))
-        with httpx.Client(base_url=address, verify=trusted) as client:
+        with httpx.Client(base_url=address, verify=trusted, timeout=PATIENCE_SECONDS) as client:
             broadcast(client, "hello")
             received = backlog(client)
 
@@ -181,7 +181,7 @@ def test_the_metrics_of_all_workers_are_added_up(tmp_path: Path) -> None:
     with serving(tmp_path, "--workers", "2") as (_, address):
         for number in range(10):
             # Each over a connection of its own, so that both workers get some.
-            with httpx.Client(base_url=address) as client:
+            with httpx.Client(base_url=address, timeout=PATIENCE_SECONDS) as client:
                 if number == 0:
                     broadcast(client, "counted")
                 assert backlog(client) == ["counted"]
@@ -204,7 +204,7 @@ def eventually_replaced(pid: int, old: list[int]) -> None:
 
 def eventually_shows(address: str, line: str) -> bool:
     ends_at = time.monotonic() + PATIENCE_SECONDS
-    while line not in httpx.get(f"{address}/metrics").text.splitlines():
+    while line not in httpx.get(f"{address}/metrics", timeout=PATIENCE_SECONDS).text.splitlines():
         assert time.monotonic() < ends_at
         time.sleep(0.05)
     return True
