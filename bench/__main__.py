@@ -16,6 +16,9 @@ from bench.processes import JobFailed
 from bench.progress import Progress
 from bench.report import Report, show_cycles, show_table, summary_of
 from bench.scale import FULL, QUICK, Scale
+from bench.web.suite import QUICK as WEB_QUICK
+from bench.web.suite import Plan as WebPlan
+from bench.web.suite import WebSuite
 from tests.services import MissingService, ServiceFailed
 
 RESULTS = Path(__file__).parent / "results"
@@ -71,6 +74,21 @@ def busmq_command(
     _close(console, report, failures, taken)
 
 
+@app.command("web")
+def web_command(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer clients, messages and rounds.")] = False,
+    json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
+) -> None:
+    """The web door beside servers that do nothing else."""
+    console = _console()
+    file = json or RESULTS / f"web-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    with Report(file) as report, Progress(console) as progress:
+        failures = _run_each(WebSuite(WEB_QUICK if quick else WebPlan(), report, progress), console)
+        taken = progress.seconds
+    show_table(console, "the web door", report.measurements)
+    _close(console, report, failures, taken)
+
+
 def _chosen(stores: str) -> list[str]:
     names = [name.strip() for name in stores.split(",")]
     unknown = [name for name in names if name not in PLACES]
@@ -96,7 +114,7 @@ def _run_all(suite: LogSuite, names: list[str], console: Console) -> list[str]:
     return failures
 
 
-def _run_each(suite: BusmqSuite, console: Console) -> list[str]:
+def _run_each(suite: BusmqSuite | WebSuite, console: Console) -> list[str]:
     """Measure each scenario and return the names of those that could not be."""
     failures: list[str] = []
     try:

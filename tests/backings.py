@@ -5,10 +5,20 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from onebus.stores import create_store
 from onebus.stores.base import Store, StoreOptions
 
 KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "redis-sentinel", "sharded")
+
+BUS_KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded")
+"""Those on which everything that is built on logs is tried."""
+
+on_async_stores = pytest.mark.parametrize(
+    "backing", [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in BUS_KINDS], indirect=True
+)
+"""For what blocking code does not have."""
 
 
 class Backing:

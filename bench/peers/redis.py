@@ -48,7 +48,7 @@ def peers(place: RedisPlace, setting: Setting) -> list[Peer]:
         ),
         Peer(
             "redis-benchmark -P 100 XADD",
-            lambda: _redis_benchmark(place, setting.scale.peer(1_000_000, size, at_least=100_000), size),
+            lambda: redis_benchmark(place, setting.scale.peer(1_000_000, size, at_least=100_000), size),
             targets.REDIS_RAW,
         ),
     ]
@@ -194,7 +194,7 @@ def _ids(answer: Any) -> Sequence[bytes]:
     return [entry_id for entry_id, _ in _entries(answer)]
 
 
-def _redis_benchmark(place: RedisPlace, messages: int, size: int) -> float:
+def redis_benchmark(place: RedisPlace, messages: int, size: int) -> float:
     program = find_program("redis-benchmark", "redis-tools")
     amount = ["-p", str(place.server.port), "-n", str(messages), "-P", str(HUNDRED), "--csv"]
     command = [program, *amount, "XADD", STREAM, "*", "d", "x" * size]

@@ -11,18 +11,11 @@ from uuid import uuid4
 import pytest
 
 from onebus import Bus
-from tests.backings import Backing
+from tests.backings import BUS_KINDS, Backing
 from tests.clock import FakeClock
 from tests.objects.blocking import BLOCKING_KINDS, create_bus, skip_async_only
 
-KINDS = ("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster", "sharded", *BLOCKING_KINDS)
-
-on_async_stores = pytest.mark.parametrize(
-    "backing",
-    [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS if kind not in BLOCKING_KINDS],
-    indirect=True,
-)
-"""For objects that blocking code does not have."""
+KINDS = (*BUS_KINDS, *BLOCKING_KINDS)
 
 Connect = Callable[..., Awaitable[Bus]]
 

@@ -10,7 +10,8 @@ from onebus.errors import AlreadyAttached, InvalidArgument, NotAttached, NotSeri
 from onebus.log.retention import Retention
 from onebus.objects import cache as caches
 from onebus.objects.cache import DistributedCache
-from tests.objects.conftest import Connect, on_async_stores
+from tests.backings import on_async_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import comes_true
 
 pytestmark = on_async_stores

@@ -14,8 +14,9 @@ from onebus.objects.feeds.limits import FeedLimits
 from onebus.objects.feeds.message import FeedMessage
 from onebus.objects.feeds.names import FEEDS
 from onebus.objects.feeds.subscription import FeedSubscription
+from tests.backings import on_async_stores
 from tests.clock import FakeClock
-from tests.objects.conftest import Connect, on_async_stores
+from tests.objects.conftest import Connect
 from tests.objects.hearing import comes_true
 
 pytestmark = on_async_stores

@@ -10,9 +10,10 @@ from onebus.log.batch import Entry, Kind
 from onebus.objects.dispenser import Held
 from onebus.objects.workqueue import WorkQueue
 from onebus.stores.base import Claim, Store
+from tests.backings import on_async_stores
 from tests.clock import FakeClock
 from tests.eventually import eventually
-from tests.objects.conftest import Connect, on_async_stores
+from tests.objects.conftest import Connect
 
 pytestmark = on_async_stores
 

@@ -1,62 +1,103 @@
 """A real web server around the application, and a client for it."""
 
 import asyncio
-import http.client
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
 
 import uvicorn
 
 from onebus import Bus
-from onebus.web import app
+from onebus.web import FeedSettings
+from onebus.web.application import Application
+from onebus.web.asgi import App
+from onebus.web.feeds.door import FeedDoor
+from onebus.web.queues.door import QueueDoor
+from onebus.web.queues.settings import QueueSettings
 from tests.eventually import eventually
 from tests.services.port import free_port
+from tests.web.exchange import Reply, Response, exchange
 
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+Channels = Mapping[str, object]
+"""Channels, and the id that was read last in each of them; beside them the words of the protocol."""
 
 
 class WebServer:
-    """Serves one bus on a free port."""
+    """Serves an application on a free port."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.port}"
 
-    async def get(self, path: str) -> Response:
-        return await self.request("GET", path)
+    def exchange(self, method: str, path: str, **options: Any) -> AbstractAsyncContextManager[Reply]:
+        return exchange(self.port, method, path, **options)
 
-    async def request(self, method: str, path: str) -> Response:
-        return await asyncio.to_thread(self._request, method, path)
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        options["headers"] = {"Connection": "close", **options.get("headers", {})}
+        async with self.exchange(method, path, **options) as reply:
+            return await reply.whole()
 
-    def _request(self, method: str, path: str) -> Response:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        try:
-            connection.request(method, path)
-            response = connection.getresponse()
-            return Response(response.status, dict(response.getheaders()), response.read())
-        finally:
-            connection.close()
+    async def get(self, path: str, **options: Any) -> Response:
+        return await self.request("GET", path, **options)
+
+    async def post_json(self, path: str, content: object, **options: Any) -> Response:
+        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+        return await self.request("POST", path, body=json.dumps(content).encode(), headers=headers, **options)
+
+    # Feeds
+
+    def poll(
+        self, channels: Channels, *, client: str = "", path: str = "/message-bus/", query: str = "", **options: Any
+    ) -> AbstractAsyncContextManager[Reply]:
+        """Ask for messages; the answer may be held."""
+        body = urlencode(channels).encode()
+        path = f"{path}{client or uuid4().hex}/poll{query}"
+        headers = {"Content-Type": "application/x-www-form-urlencoded", **options.pop("headers", {})}
+        return self.exchange("POST", path, body=body, headers=headers, **options)
+
+    def long_poll(self, channels: Channels, **options: Any) -> AbstractAsyncContextManager[Reply]:
+        """Ask for messages that do not come as a stream."""
+        return self.poll(channels, headers={"Dont-Chunk": "true", **options.pop("headers", {})}, **options)
+
+    async def look(self, channels: Channels, **options: Any) -> list[Any]:
+        """Return what there is now."""
+        async with self.poll(channels, query="?dlp=t", **options) as reply:
+            response = await reply.whole()
+        assert response.status == 200, response
+        messages: list[Any] = response.json
+        return messages
+
+    async def look_for_data(self, channels: Channels, **options: Any) -> list[Any]:
+        return [message["data"] for message in await self.look(channels, **options)]
+
+
+class FeedServer(WebServer):
+    """Serves the feeds of a bus."""
+
+    def __init__(self, port: int, door: FeedDoor) -> None:
+        super().__init__(port)
+        self.door = door
+
+    async def holds(self, count: int) -> None:
+        """Return once so many clients are held."""
+
+        async def are_held() -> bool:
+            return len(self.door.held) == count
+
+        await eventually(are_held)
 
 
 @asynccontextmanager
-async def serving(bus: Bus, **settings: Any) -> AsyncIterator[WebServer]:
+async def running_server(app: App, close: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
+    """Run an application and give its port; ``close`` lets everybody go who is held at the end."""
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app(bus, **settings), port=port, lifespan="on", log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
     running = asyncio.create_task(server.serve())
 
     async def is_started() -> bool:
@@ -64,7 +105,18 @@ async def serving(bus: Bus, **settings: Any) -> AsyncIterator[WebServer]:
 
     try:
         await eventually(is_started)
-        yield WebServer(port)
+        yield port
     finally:
+        await close()
         server.should_exit = True
         await running
+
+
+@asynccontextmanager
+async def serving(
+    bus: Bus, settings: FeedSettings | None = None, *, queues: QueueSettings | None = None
+) -> AsyncIterator[FeedServer]:
+    door = FeedDoor(bus, settings)
+    application = Application(bus, door, QueueDoor(bus, queues))
+    async with running_server(application, application.close) as port:
+        yield FeedServer(port, door)

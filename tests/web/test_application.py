@@ -1,4 +1,3 @@
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,16 +9,11 @@ from tests.conftest import running
 from tests.eventually import eventually
 from tests.services import PostgresServer
 from tests.services.port import free_port
-from tests.web.server import Response, WebServer, serving
+from tests.web.exchange import Response
+from tests.web.server import WebServer, serving
 
 
-@pytest.fixture
-async def web() -> AsyncIterator[WebServer]:
-    async with serving(Bus("memory://")) as server:
-        yield server
-
-
-async def test_health_is_good_while_the_store_answers(web: WebServer) -> None:
+async def test_health_is_good_while_the_store_answers(bus: Bus, web: WebServer) -> None:
     response = await web.get("/healthz")
 
     assert response.status == 200
@@ -27,7 +21,7 @@ async def test_health_is_good_while_the_store_answers(web: WebServer) -> None:
     assert response.json == {
         "status": "ok",
         "online": True,
-        "store": "memory://",
+        "store": bus.url,
         "product": "memory",
         "version": __version__,
         "reason": "",

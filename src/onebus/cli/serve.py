@@ -39,6 +39,9 @@ def serve(
     tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
     broadcast: Annotated[bool, typer.Option(help="Whether clients may publish over HTTP.")] = True,
     max_clients: Annotated[int, typer.Option(min=1, help="How many clients each process holds.")] = 20_000,
+    long_polling_interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How long a poll is held.")
+    ] = 25.0,
 ) -> None:
     """Serve the bus over HTTP until Ctrl-C.
 
@@ -59,6 +62,7 @@ def serve(
         key=tls_key,
         allow_broadcast=broadcast,
         max_clients=max_clients,
+        long_polling_interval=long_polling_interval,
     )
     _serve(settings)
 

@@ -15,6 +15,7 @@ from onebus.web.metrics import Metrics
 from onebus.web.queues.door import QueueDoor
 from onebus.web.queues.settings import QueueSettings
 from onebus.web.request import Request
+from onebus.web.scripts import ScriptDoor
 
 _READING = ("GET", "HEAD")
 
@@ -34,7 +35,7 @@ class Application:
 
     def __init__(self, bus: Bus, feeds: FeedDoor, queues: QueueDoor) -> None:
         self._bus = bus
-        self._doors: Sequence[Door] = (feeds, queues)
+        self._doors: Sequence[Door] = (feeds, queues, ScriptDoor())
         self._health = HealthCheck(bus)
         self._metrics = Metrics(bus, feeds)
         self._index = page(files("onebus.web").joinpath("pages", "index.html").read_text("utf-8"))

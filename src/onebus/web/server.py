@@ -37,6 +37,8 @@ class ServerSettings:
     allow_broadcast: bool = True
     max_clients: int = 20_000
     """Held at the same time by each worker."""
+    long_polling_interval: float = 25.0
+    """Seconds for which a poll is held."""
 
     def __post_init__(self) -> None:
         if not self.secret and not is_this_machine(self.host):
@@ -85,6 +87,7 @@ def run(settings: ServerSettings, listener: socket.socket) -> None:
         feeds=FeedSettings(
             allow_broadcast=settings.allow_broadcast,
             max_active_clients=settings.max_clients,
+            long_polling_interval=settings.long_polling_interval,
             origins=settings.origins,
         ),
     )

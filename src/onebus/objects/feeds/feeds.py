@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from onebus.errors import BusError, InvalidArgument, MessagesMissed, NotConnected, Overloaded
+from onebus.errors import BusError, MessagesMissed, NotConnected, Overloaded
 from onebus.events import Handler
 from onebus.log.batch import Kind
 from onebus.log.retention import Retention
 from onebus.log.writer import LogWriter
 from onebus.objects.feeds.backlog import Backlogs
 from onebus.objects.feeds.limits import FeedLimits
-from onebus.objects.feeds.message import EVERYBODY, Audience, FeedMessage, Ids, entry_of
-from onebus.objects.feeds.names import FEEDS, GLOBAL_PREFIX, ChannelName, SiteLookup, channel_name
+from onebus.objects.feeds.message import EVERYBODY, Audience, FeedMessage, Ids, audience_of, entry_of
+from onebus.objects.feeds.names import FEEDS, ChannelName, SiteLookup, channel_name
 from onebus.objects.feeds.subscription import FeedSubscription
 from onebus.objects.feeds.tail import Tail
 from onebus.objects.link import Link
@@ -74,12 +74,7 @@ class Feeds:
         if not self._publishes:
             return _nothing()
         name = self._channel(channel, site_id)
-        if user_ids is group_ids is client_ids is None:
-            audience = EVERYBODY
-        else:
-            audience = Audience(user_ids, group_ids, client_ids)
-            if channel.startswith(GLOBAL_PREFIX) and (user_ids is not None or group_ids is not None):
-                raise InvalidArgument(f"{channel!r} is for all sites, whose users and groups are not the same people.")
+        audience = audience_of(channel, user_ids, group_ids, client_ids)
         ends_ms = None if max_backlog_age is None else self._link.clock() + round(max_backlog_age * 1000)
         if max_backlog_size is not None or max_backlog_age is not None:
             self._retain[name.log] = self._limits.of_channel(max_backlog_size, max_backlog_age)
@@ -219,6 +214,12 @@ class Feeds:
         self._publishes = not disable_publish
         for subscription in list(self._subscriptions):
             subscription.close()
+        self.tail.end()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether subscriptions are accepted."""
+        return self._subscribes
 
     def on(self) -> None:
         """Accept subscriptions and publish again."""

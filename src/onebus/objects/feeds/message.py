@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onebus.errors import InvalidArgument
 from onebus.log.batch import Entry, Kind, decode
 from onebus.log.stored import StoredBatch
-from onebus.objects.feeds.names import ChannelName, channel_of_log
+from onebus.objects.feeds.names import GLOBAL_PREFIX, ChannelName, channel_of_log
 from onebus.payload import pack_json, unpack
 
 _USERS, _GROUPS, _CLIENTS, _ENDS = "u", "g", "c", "e"
@@ -45,6 +45,21 @@ class Audience(Struct, frozen=True):
 
 
 EVERYBODY = Audience()
+
+
+def audience_of(
+    channel: str, user_ids: Ids | None = None, group_ids: Ids | None = None, client_ids: Ids | None = None
+) -> Audience:
+    """Return whom a message on a channel is for.
+
+    Raises:
+        InvalidArgument: nobody could see it, or it is for users or groups of all sites.
+    """
+    if user_ids is group_ids is client_ids is None:
+        return EVERYBODY
+    if channel.startswith(GLOBAL_PREFIX) and (user_ids is not None or group_ids is not None):
+        raise InvalidArgument(f"{channel!r} is for all sites, whose users and groups are not the same people.")
+    return Audience(user_ids, group_ids, client_ids)
 
 
 class FeedMessage(Struct, frozen=True, gc=False):

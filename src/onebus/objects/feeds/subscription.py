@@ -116,6 +116,9 @@ class FeedSubscription:
         self._positions = dict.fromkeys(self._positions, 0)
         self._bell.set()
 
+    def ended(self) -> None:
+        self.close()
+
     def _forget_arrived(self) -> None:
         self._arrived.clear()
         self._waiting = 0

@@ -24,6 +24,9 @@ class Follower(Protocol):
     def began_anew(self) -> None:
         """Hear that everything was wiped, and that ids begin again."""
 
+    def ended(self) -> None:
+        """Hear that nothing more is to be followed."""
+
 
 class Tail:
     """Reads while there is anybody to read for. Each batch is decoded once, and only if somebody wants it."""
@@ -51,6 +54,11 @@ class Tail:
             self._followers.pop(channel, None)
         if not self._followers:
             self.close()
+
+    def end(self) -> None:
+        """Send all followers home."""
+        for follower in self._all():
+            follower.ended()
 
     def close(self) -> None:
         if self._reading is not None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from onebus.web.asgi import Message
 from onebus.web.feeds.listener import Listener
 from onebus.web.request import Request
 
@@ -30,13 +29,13 @@ async def attended(request: Request, listener: Listener, seconds: float | None =
         listener.end()
         timers.append(loop.call_later(READ_SECONDS, give_up))
 
-    def went_away(receiving: "asyncio.Task[Message]") -> None:
-        if not receiving.cancelled() and receiving.exception() is None:
+    def went_away(going: "asyncio.Task[None]") -> None:
+        if not going.cancelled() and going.exception() is None:
             listener.end()
 
     timers = [] if seconds is None else [loop.call_later(seconds, end)]
-    receiving = asyncio.ensure_future(request.receive())
-    receiving.add_done_callback(went_away)
+    going = asyncio.create_task(_departure(request))
+    going.add_done_callback(went_away)
     try:
         yield
     except asyncio.CancelledError:
@@ -46,4 +45,10 @@ async def attended(request: Request, listener: Listener, seconds: float | None =
     finally:
         for timer in timers:
             timer.cancel()
-        receiving.cancel()
+        going.cancel()
+
+
+async def _departure(request: Request) -> None:
+    """Return when the client is gone. Whatever it still sends is of no interest."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from onebus.bus import Bus
 from onebus.errors import InvalidArgument
-from onebus.objects.feeds.message import Audience, Ids
+from onebus.objects.feeds.message import Ids, audience_of
 from onebus.objects.feeds.names import channel_name
 from onebus.payload import pack_json
 from onebus.web.answers import Answer, json
@@ -70,7 +70,7 @@ def _read(body: bytes) -> Announcement | list[Announcement]:
 def _check(bus: Bus, announced: Announcement, site_id: str | None) -> None:
     """Raise what publishing would raise, before the first of several messages is published."""
     channel_name(announced.channel, announced.site_id or site_id)
-    Audience(announced.user_ids, announced.group_ids, announced.client_ids)
+    audience_of(announced.channel, announced.user_ids, announced.group_ids, announced.client_ids)
     bus.link.limits.check(len(pack_json(announced.data)))
 
 

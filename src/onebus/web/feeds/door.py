@@ -1,6 +1,7 @@
 """The door for feeds: everything below ``message-bus/``."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from onebus.bus import Bus
@@ -70,7 +71,7 @@ class FeedDoor(Door):
         elif client_id == "broadcast" and self._settings.allow_broadcast:
             self._check_origin(request)
             answer = await broadcast(self._bus, request, await self._reception.site(request))
-            await answer.send(send)
+            await replace(answer, headers={**headers, **answer.headers}).send(send)
         elif client_id == "_diagnostics":
             await (await self._diagnose(request)).send(send)
         elif request.scope["type"] == "websocket":

@@ -14,7 +14,7 @@ from onebus.web.feeds.findings import STATUS, Findings
 from onebus.web.feeds.listener import Listener
 from onebus.web.feeds.parcels import notice
 from onebus.web.feeds.reception import Reception
-from onebus.web.feeds.wishes import EPOCH, Wishes, read_form, read_json, wishes_from
+from onebus.web.feeds.wishes import EPOCH, Wishes, check_count, read_form, read_json, wishes_from
 from onebus.web.request import Request
 
 HEARTBEAT: Final = b":\n\n"
@@ -46,8 +46,11 @@ class EventStream:
         fields: dict[str, object] = {EPOCH: "", **read_form(self._request.query)}
         reached = self._request.headers.get("last-event-id")
         if reached:
-            fields.update(read_json(reached))
-        return wishes_from(fields, max_channels=self._reception.settings.max_channels)
+            # Browsers send text of all languages in it, as UTF-8.
+            fields.update(read_json(reached.encode("latin-1")))
+        wishes = wishes_from(fields)
+        check_count(len(wishes.channels), self._reception.settings.max_channels)
+        return wishes
 
     def _begin(self, listener: Listener, findings: Findings) -> None:
         """Remember where the client stands before it gets what was found."""

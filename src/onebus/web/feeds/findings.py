@@ -1,25 +1,28 @@
-"""What a client gets at once: what it missed, and what it has to know."""
+"""What a client gets at once: messages, and what it has to know besides."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
-from onebus.web.feeds.parcels import FRAME_END, Parcel, notice
+from onebus.web.feeds.parcels import Parcel, notice
 
 STATUS: Final = "/__status"
 EPOCH: Final = "/__epoch"
 GAP: Final = "/__gap"
 DENIED: Final = "/__denied"
 
+FRAME_END: Final = b"\r\n|\r\n"
+EMPTY_FRAME: Final = b"[]" + FRAME_END
 
-@dataclass(slots=True)
+
 class Findings:
-    """Messages, and notices of the door before and after them."""
+    """Messages, and notices of the door before and after them. Many clients may get the same one, written once."""
 
-    parcels: list[Parcel] = field(default_factory=list)
-    before: list[bytes] = field(default_factory=list)
-    status: dict[str, int] = field(default_factory=dict)
-    """Where the client should go on in channels in which its last message does not tell it."""
+    def __init__(self, parcels: list[Parcel] | None = None) -> None:
+        self.parcels = parcels or []
+        self.before: list[bytes] = []
+        self.status: dict[str, int] = {}
+        """Where the client should go on in channels in which its last message does not tell it."""
 
     def __bool__(self) -> bool:
         return bool(self.parcels or self.before or self.status)
@@ -37,19 +40,17 @@ class Findings:
         if self.status:
             yield notice(STATUS, self.status)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many messages there are."""
         return sum(len(parcel.pieces) for parcel in self.parcels)
 
-    @property
+    @cached_property
     def array(self) -> bytes:
-        if len(self.parcels) == 1 and not self.before and not self.status:
-            return self.parcels[0].array
+        """All of it as one array."""
         return b"[" + b",".join(self.pieces) + b"]"
 
-    @property
+    @cached_property
     def frame(self) -> bytes:
-        if len(self.parcels) == 1 and not self.before and not self.status:
-            return self.parcels[0].frame
+        """All of it as one frame of a stream. JSON has no line ends in it, so nothing else looks like its end."""
         return self.array + FRAME_END

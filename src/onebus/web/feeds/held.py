@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from onebus.errors import BusError
 from onebus.web.feeds.listener import Listener
+from onebus.web.feeds.visitor import Visitor
 
 
 class TooManyClients(BusError):
@@ -31,9 +32,9 @@ class Held:
     def __len__(self) -> int:
         return len(self._listeners)
 
-    @property
-    def is_full(self) -> bool:
-        return len(self) >= self._limit
+    def has_room_for(self, visitor: Visitor) -> bool:
+        """Return whether a poll can be held; one that replaces another poll of its client can be."""
+        return len(self) < self._limit or _key(visitor) in self._polls
 
     def by_transport(self) -> dict[str, int]:
         """Return how many there are of each transport."""
@@ -50,28 +51,28 @@ class Held:
         Raises:
             TooManyClients: there are as many as there may be.
         """
-        if self.is_full:
+        if len(self) >= self._limit:
             raise TooManyClients(f"{self._limit} clients are held already. Come back later.")
         self._listeners[listener] = transport
         try:
             yield
         finally:
-            del self._listeners[listener]
+            self._listeners.pop(listener, None)
 
     @contextmanager
     def only_poll(self, listener: Listener, sequence: int) -> Iterator[bool]:
         """Hold one poll for a client: the one with the highest number, of equal ones the newest.
 
-        It yields whether that is this one; another one is ended.
+        It yields whether that is this one; another one is ended, and its place is free.
         """
-        visitor = listener.visitor
-        key = (visitor.site_id, visitor.client_id)
+        key = _key(listener.visitor)
         other = self._polls.get(key)
         if other is not None and other.sequence > sequence:
             yield False
             return
         if other is not None:
             other.listener.end()
+            self._listeners.pop(other.listener, None)
         mine = self._polls[key] = _Poll(sequence, listener)
         try:
             yield True
@@ -83,3 +84,7 @@ class Held:
         """Let all clients have what they wait for as far as it is there, and no more."""
         for listener in self.listeners():
             listener.end()
+
+
+def _key(visitor: Visitor) -> tuple[str | None, str]:
+    return visitor.site_id, visitor.client_id

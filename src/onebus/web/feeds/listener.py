@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from onebus.objects.feeds.backlog import Backlogs
 from onebus.objects.feeds.names import ChannelName
+from onebus.web.feeds.delivery import Delivery
 from onebus.web.feeds.findings import GAP, Findings
-from onebus.web.feeds.parcels import Delivery, Parcel, parcel_of
+from onebus.web.feeds.parcels import Parcel, parcel_of
 from onebus.web.feeds.rooms import Rooms
 from onebus.web.feeds.visitor import Visitor
 
@@ -39,6 +40,8 @@ class Listener:
         self.visitor = visitor
         self.epoch: str | None = None
         """Which life of all feeds it follows; None for a client that does not want to hear of lives and gaps."""
+        self.has_been_here = False
+        """Whether it knew that life when it came: then 0 is where it stood, and not a wish for whatever there is."""
         self.is_over = False
         """Whether nothing more is to be sent but the end."""
         self._backlogs = backlogs
@@ -47,8 +50,11 @@ class Listener:
         """The newest message of each channel that was sent, or may not be seen."""
         self._entered: dict[ChannelName, None] = {}
         self._arrived: list[tuple[ChannelName, Delivery]] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """What has arrived and was not sent yet."""
         self._is_behind = False
+        self._is_called = False
+        self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None
 
     # Following
@@ -97,76 +103,75 @@ class Listener:
     # What the rooms bring
 
     def deliver(self, channel: ChannelName, delivery: Delivery) -> None:
-        self._waiting_bytes += delivery.size
-        if self._waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
+        self.waiting_bytes += delivery.size
+        if self.waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
             self.fell_behind()
         else:
             self._arrived.append((channel, delivery))
-            self.wake()
+            self._ring()
 
     def fell_behind(self) -> None:
         self._arrived.clear()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._is_behind = True
-        self.wake()
-
-    def began_anew(self) -> None:
-        # The client comes back with ids that are no more, and learns where its channels stand.
-        self.end()
+        self._ring()
 
     def end(self) -> None:
         """Send nothing more but the end."""
         self.is_over = True
-        self.wake()
+        self._ring()
 
-    def wake(self) -> None:
-        """Let whoever awaits `next` look around."""
+    def call(self) -> None:
+        """Let whoever awaits `next`, or is about to, look around."""
+        self._is_called = True
+        self._ring()
+
+    def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
     # What is sent
 
     async def next(self, patience: float | None = None) -> Findings:
-        """Return what has arrived; wait until something has, somebody wakes this listener, or its patience ends."""
-        while not self.is_over:
+        """Return what has arrived; wait until something has, somebody calls this listener, or its patience ends."""
+        while not self.is_over and not self._is_called:
             if self._is_behind:
                 self._is_behind = False
                 return await self.catch_up(dict(self.positions))
             if self._arrived:
-                arrived, self._arrived, self._waiting_bytes = self._arrived, [], 0
-                parcels = self._parcels(arrived)
-                if parcels:
-                    return Findings(parcels)
+                findings = self._take_arrived()
+                if findings:
+                    return findings
                 continue
-            await self._woken(patience)
+            bell = self._bell = self._loop.create_future()
+            timer = None if patience is None else self._loop.call_later(patience, self._ring)
+            try:
+                await bell
+            finally:
+                if timer is not None:
+                    timer.cancel()
             if not self._arrived and not self._is_behind:
                 break
+        self._is_called = False
         return Findings()
 
-    async def _woken(self, patience: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._bell = loop.create_future()
-        timer = None if patience is None else loop.call_later(patience, self.wake)
-        try:
-            await self._bell
-        finally:
-            if timer is not None:
-                timer.cancel()
+    def _take_arrived(self) -> Findings | None:
+        arrived, self._arrived, self.waiting_bytes = self._arrived, [], 0
+        if len(arrived) == 1:
+            return self._findings(*arrived[0])
+        found = [one for delivered in arrived if (one := self._findings(*delivered))]
+        return Findings([parcel for one in found for parcel in one.parcels])
 
-    def _parcels(self, arrived: list[tuple[ChannelName, Delivery]]) -> list[Parcel]:
-        parcels = []
-        for channel, delivery in arrived:
-            position = self.positions.get(channel)
-            if position is None or delivery.last_id <= position:
-                continue
-            if delivery.first_id > position + 1:
-                self._is_behind = True
-                continue
-            parcel = delivery.parcel(self.visitor, position)
-            self.positions[channel] = delivery.last_id
-            if parcel is not None:
-                parcels.append(parcel)
-        return parcels
+    def _findings(self, channel: ChannelName, delivery: Delivery) -> Findings | None:
+        """Return what is new for this client, if it is what comes next."""
+        position = self.positions.get(channel)
+        if position is None or delivery.last_id <= position:
+            return None
+        if delivery.first_id > position + 1:
+            self._is_behind = True
+            return None
+        self.positions[channel] = delivery.last_id
+        return delivery.findings(self.visitor, position)
 
     async def _catch_up(self, channel: ChannelName, wish: int | None) -> _Caught:
         room = self._rooms.of(channel) if channel in self._entered else None
@@ -187,7 +192,7 @@ class Listener:
         if wish > page.last_id:
             return _Caught(page.last_id, has_status=True)
         first = page.messages[0].message_id if page.messages else page.reached + 1
-        is_missing = first > wish + 1 > 1 and not looks_back
+        is_missing = first > wish + 1 and not looks_back and (wish > 0 or self.has_been_here)
         seen = [message for message in page.messages if self.visitor.sees(message)]
         return _Caught(
             page.reached,

@@ -6,10 +6,9 @@ from typing import Final
 from onebus.web.answers import Answer, raw_headers
 from onebus.web.asgi import Send
 from onebus.web.feeds.attendance import attended
-from onebus.web.feeds.findings import Findings
+from onebus.web.feeds.findings import EMPTY_FRAME, Findings
 from onebus.web.feeds.held import TooManyClients
 from onebus.web.feeds.listener import Listener
-from onebus.web.feeds.parcels import EMPTY_FRAME
 from onebus.web.feeds.reception import Reception
 from onebus.web.feeds.wishes import Wishes, wishes_of
 from onebus.web.request import Request
@@ -30,7 +29,7 @@ class Poll:
         self._headers = headers
         self._closing_headers = {**headers, "connection": "close"} if version.startswith("1") else headers
         self._interval = settings.long_polling_interval
-        self._is_long = settings.long_polling_enabled and "dlp=t" not in request.query
+        self._is_long = settings.long_polling_enabled and reception.is_on and "dlp=t" not in request.query
         """Whether it is held if there is nothing for it."""
         self._is_stream = (
             self._is_long
@@ -45,7 +44,7 @@ class Poll:
         visitor = await self._reception.visitor(self._request, self._client_id)
         wishes = await wishes_of(self._request, max_channels=self._reception.settings.max_channels)
         listener = self._reception.listener(visitor)
-        if self._is_long and not self._reception.held.is_full:
+        if self._is_long and self._reception.held.has_room_for(visitor):
             await self._hold(listener, wishes, send)
             return
         findings = await self._reception.begin(listener, wishes, is_live=False)
@@ -54,11 +53,11 @@ class Poll:
         await self._answer(findings, send)
 
     async def _hold(self, listener: Listener, wishes: Wishes, send: Send) -> None:
-        async with self._reception.hold(listener, self._transport):
-            with self._reception.held.only_poll(listener, wishes.sequence) as is_newest:
-                if not is_newest:
-                    await self._refuse(listener, send)
-                    return
+        with self._reception.held.only_poll(listener, wishes.sequence) as is_newest:
+            if not is_newest:
+                await self._refuse(listener, send)
+                return
+            async with self._reception.hold(listener, self._transport):
                 findings = await self._reception.begin(listener, wishes, is_live=True)
                 if findings and not self._is_stream:
                     await self._answer(findings, send)
@@ -90,14 +89,12 @@ class Poll:
             **self._closing_headers,
         }
         await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
-        await self._send_frame(findings, send)
-        while not listener.is_over:
+        traffic = self._reception.traffic
+        while True:
+            frame = findings.frame
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            traffic.sent(self._transport, findings.count, len(frame))
             findings = await listener.next()
-            if findings:
-                await self._send_frame(findings, send)
+            if listener.is_over:
+                break
         await send({"type": "http.response.body", "body": EMPTY_FRAME})
-
-    async def _send_frame(self, findings: Findings, send: Send) -> None:
-        frame = findings.frame
-        await send({"type": "http.response.body", "body": frame, "more_body": True})
-        self._reception.traffic.sent(self._transport, findings.count, len(frame))

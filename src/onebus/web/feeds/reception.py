@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from onebus.bus import Bus
-from onebus.errors import BusError
+from onebus.errors import BusError, NotAttached
 from onebus.objects.feeds.names import ChannelName, channel_name
 from onebus.web.feeds.findings import DENIED, EPOCH, Findings
 from onebus.web.feeds.held import Held
@@ -44,6 +44,11 @@ class Reception:
         self.traffic = Traffic()
         self._rooms = Rooms(bus.feeds.tail, self._note_lag)
         self.held = Held(settings.max_active_clients)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody may be held."""
+        return self._bus.feeds.is_on
 
     def close(self) -> None:
         """Send everybody home."""
@@ -96,6 +101,7 @@ class Reception:
                 raise ChannelDenied(denied)
         if wishes.epoch is not None:
             listener.epoch = await self._bus.feeds.backlogs.of(None).epoch()
+            listener.has_been_here = wishes.epoch == listener.epoch
         if wishes.epoch and wishes.epoch != listener.epoch:
             places = {channel: wish if wish is None else min(wish, 0) for channel, wish in places.items()}
         if is_live:
@@ -124,8 +130,11 @@ class Reception:
         """Count a client while it is held, and tell those who want to know of it.
 
         Raises:
+            NotAttached: the feeds are switched off.
             TooManyClients: there are as many as there may be.
         """
+        if not self.is_on:
+            raise NotAttached("The feeds are switched off at the moment.")
         settings = self.settings
         with self.held.hold(listener, transport):
             try:

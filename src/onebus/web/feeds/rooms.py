@@ -1,16 +1,19 @@
 """The clients of this process that follow the same channel, so that what is published is looked at once for all."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from onebus.objects.feeds.message import FeedMessage
 from onebus.objects.feeds.names import ChannelName
 from onebus.objects.feeds.tail import Tail
-from onebus.web.feeds.parcels import Delivery
+from onebus.web.feeds.delivery import Delivery
 
 LINGER_SECONDS: Final = 30.0
 """How long a room stays open for nobody: most clients come back at once."""
+
+
+GUESTS_PER_TURN: Final = 500
 
 
 class Guest(Protocol):
@@ -22,8 +25,8 @@ class Guest(Protocol):
     def fell_behind(self) -> None:
         """Hear that messages may have been missed."""
 
-    def began_anew(self) -> None:
-        """Hear that everything was wiped."""
+    def end(self) -> None:
+        """Hear that there is nothing more to come, or nothing that would make sense."""
 
 
 class Room:
@@ -65,9 +68,18 @@ class Room:
         self._note_lag(messages[-1].time_ms)
         guests = self._guests.get(channel)
         if guests:
-            delivery = Delivery(messages)
-            for guest in tuple(guests):
-                guest.deliver(channel, delivery)
+            self._hand_out(channel, Delivery(messages), tuple(guests))
+
+    def _hand_out(self, channel: ChannelName, delivery: Delivery, guests: Sequence[Guest], start: int = 0) -> None:
+        """Deliver to some guests now, and to the rest in the next turns of the loop, so that others get theirs too.
+
+        Whoever gets a later delivery before an earlier one notices, and reads both from the backlog.
+        """
+        end = start + GUESTS_PER_TURN
+        for guest in guests[start:end]:
+            guest.deliver(channel, delivery)
+        if end < len(guests):
+            asyncio.get_running_loop().call_soon(self._hand_out, channel, delivery, guests, end)
 
     def fell_behind(self) -> None:
         self._newest.clear()
@@ -75,9 +87,13 @@ class Room:
             guest.fell_behind()
 
     def began_anew(self) -> None:
+        # Guests come back with ids that are no more, and learn where their channels stand.
         self._newest.clear()
+        self.ended()
+
+    def ended(self) -> None:
         for guest in self._all():
-            guest.began_anew()
+            guest.end()
 
     def _all(self) -> list[Guest]:
         return [guest for guests in self._guests.values() for guest in guests]

@@ -14,7 +14,7 @@ from onebus.web.feeds.attendance import READ_SECONDS
 from onebus.web.feeds.findings import DENIED, Findings
 from onebus.web.feeds.listener import Listener
 from onebus.web.feeds.reception import ChannelDenied, Reception
-from onebus.web.feeds.wishes import EPOCH, wishes_from
+from onebus.web.feeds.wishes import EPOCH, check_count, wishes_from
 from onebus.web.request import Request
 
 PROTOCOL: Final = "onebus"
@@ -26,8 +26,8 @@ MAX_COMMANDS: Final = 100
 class Command(Struct, frozen=True, forbid_unknown_fields=True):
     """What a client says."""
 
-    channels: dict[str, int | str | None] = {}
-    """Channels to follow from now on, and the id that was read last in each."""
+    channels: dict[str, int | str | None] | None = None
+    """Channels to follow from now on, and the id that was read last in each; none at all asks for a sign of life."""
     epoch: str = ""
     """The life of all feeds that the client knows."""
     leave: list[str] = []
@@ -88,9 +88,10 @@ class Socket:
         site_id = listener.visitor.site_id
         listener.leave(channel_name(name, site_id) for name in command.leave)
         if not command.channels:
-            return None
-        most = self._reception.settings.max_channels - len(listener.positions)
-        wishes = wishes_from({**command.channels, EPOCH: command.epoch}, max_channels=most)
+            return None if command.channels is None else Findings()
+        followed = {channel.name for channel in listener.positions}
+        check_count(len(followed | command.channels.keys()), self._reception.settings.max_channels)
+        wishes = wishes_from({**command.channels, EPOCH: command.epoch})
         try:
             return await self._reception.begin(listener, wishes, is_live=True)
         except ChannelDenied as denied:
@@ -109,9 +110,9 @@ class Socket:
                     self._commands.append(_command(message.get("text") or message.get("bytes") or ""))
                     if len(self._commands) > MAX_COMMANDS:
                         raise InvalidArgument(f"Wait for an answer before you say more than {MAX_COMMANDS} things.")
-                listener.wake()
+                listener.call()
         finally:
-            listener.wake()
+            listener.call()
 
 
 def _command(said: str | bytes) -> Command:

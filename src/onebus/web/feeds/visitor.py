@@ -23,7 +23,7 @@ class Visitor:
 
     def sees_all(self, channel: str) -> bool:
         """Return whether nothing but its audience can hide a message of a channel."""
-        return not any(channel.startswith(prefix) for prefix, _ in self.filters)
+        return not self.filters or not any(channel.startswith(prefix) for prefix, _ in self.filters)
 
     def sees(self, message: FeedMessage) -> bool:
         """Return whether a message is for this visitor."""

@@ -35,25 +35,35 @@ async def wishes_of(request: Request, *, max_channels: int) -> Wishes:
     """Return what a poll asks for.
 
     Raises:
-        InvalidArgument: the body cannot be understood.
+        InvalidArgument: the body cannot be understood, or asks for too much.
     """
     chosen = request.scope.get("message_bus.channels")
     if chosen is not None:
         # Something in front of the door has decided for the client.
-        return wishes_from({**chosen, SEQUENCE: request.scope.get("message_bus.seq", 0)}, max_channels=max_channels)
-    body = await request.body()
-    if "application/json" in request.headers.get("content-type", ""):
-        return wishes_from(read_json(body) if body else {}, max_channels=max_channels)
-    return wishes_from(read_form(body.decode("utf-8", "replace")), max_channels=max_channels)
+        wishes = wishes_from({**chosen, SEQUENCE: request.scope.get("message_bus.seq", 0)})
+    else:
+        wishes = wishes_from(_fields(await request.body(), request.headers.get("content-type", "")))
+    check_count(len(wishes.channels), max_channels)
+    return wishes
 
 
-def wishes_from(fields: Mapping[str, Any], *, max_channels: int) -> Wishes:
+def _fields(body: bytes, content_type: str) -> Mapping[str, Any]:
+    if "application/json" in content_type:
+        return read_json(body) if body else {}
+    return read_form(body.decode("utf-8", "replace"))
+
+
+def wishes_from(fields: Mapping[str, Any]) -> Wishes:
     """Return what some fields ask for, each a channel or a word of the protocol."""
     epoch = fields.get(EPOCH)
     channels = {name: _id(value) for name, value in fields.items() if name not in (SEQUENCE, EPOCH)}
-    if len(channels) > max_channels:
-        raise InvalidArgument(f"One client may follow {max_channels} channels, and not {len(channels)}.")
     return Wishes(channels, _id(fields.get(SEQUENCE)) or 0, None if epoch is None else str(epoch))
+
+
+def check_count(count: int, most: int) -> None:
+    """Raise `InvalidArgument` if a client wants to follow too many channels."""
+    if count > most:
+        raise InvalidArgument(f"One client may follow {most} channels, and not {count}.")
 
 
 def read_json(body: bytes | str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The web door beside bare servers: fan-out, held clients, and requests."""

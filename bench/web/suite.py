@@ -1,0 +1,265 @@
+"""The suite for the web door: what it does beside servers that do nothing else, in the same run."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeVar
+
+import msgspec
+import uvloop
+
+from bench import targets
+from bench.log import crew_of
+from bench.peers.redis import redis_benchmark
+from bench.places import RedisPlace, SqlitePlace, opened
+from bench.progress import Progress
+from bench.report import MILLISECONDS, RATE, Report, comparison, measurement
+from bench.timing import rate_of_both
+from bench.web.crowd import Crowd
+from bench.web.exchange import Script, ask, perform, request
+from bench.web.feeds import Follow, Publish
+from bench.web.servers import ANSWER_PATH, FRAME_PATH, Server, bare_fan_out, empty_app, onebus
+
+T = TypeVar("T")
+
+SIZE = 100
+CONNECTIONS = 100
+REQUESTS = "requests/s"
+CYCLES = "cycles/s"
+KILOBYTES = "KB"
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured."""
+
+    rounds: int = 10
+    seconds: float = 5.0
+    clients: int = 1000
+    many_clients: int = 10_000
+    messages: int = 500_000
+    waiting: int = 1_000_000
+
+
+QUICK = Plan(rounds=3, seconds=1.0, clients=200, many_clients=1000, messages=50_000, waiting=20_000)
+
+
+@dataclass(frozen=True, slots=True)
+class WebSuite:
+    """Runs one scenario after the other, each with servers of its own."""
+
+    plan: Plan
+    report: Report
+    progress: Progress
+
+    @contextmanager
+    def opened(self) -> Iterator[dict[str, Callable[[], None]]]:
+        """Yield what measures each scenario."""
+        yield {
+            "feeds on Redis": self.feeds,
+            "streaming": lambda: self.fan_out(STREAMING),
+            "long-polling": lambda: self.fan_out(LONG_POLLING),
+            "many held clients": self.many_held,
+            "publishing over HTTP": self.publishes,
+        }
+
+    def feeds(self) -> None:
+        self.progress.step("feeds: publishing to one subscriber on Redis")
+        with opened(RedisPlace) as place, crew_of(place) as crew:
+            assert isinstance(place, RedisPlace)
+            ours = []
+            for _ in range(3):
+                jobs = Publish(place.url, self.plan.messages, SIZE), Follow(place.url, self.plan.messages)
+                with place.server.client() as client:
+                    client.flushall()
+                ours.append(rate_of_both(*crew.at_once(place.url, *jobs)))
+            raw = redis_benchmark(place, self.plan.messages, SIZE)
+        own = measurement("redis", SIZE, "published to one subscriber", median(ours), RATE, target=targets.FEED_RATE)
+        self.report.add(own)
+        self.report.add(comparison(own, "redis-benchmark -P 100 XADD", raw, target=targets.FEED_RAW))
+
+    def fan_out(self, transport: "Transport") -> None:
+        clients = self.plan.clients
+        self.progress.step(f"fan-out to {clients} clients, {transport.name}")
+        with opened(SqlitePlace) as place, onebus(place.url) as server, bare_fan_out() as bare:
+            ours, theirs = _run(_fan_out(transport, server, bare, clients, self.plan.rounds))
+        what = f"one message to {clients} clients, {transport.name}: the last one"
+        own = measurement("sqlite", SIZE, what, median(ours), MILLISECONDS, target=transport.target)
+        self.report.add(own)
+        self.report.add(comparison(own, "a bare asyncio server", median(theirs), target=targets.FAN_OUT_BARE))
+
+    def many_held(self) -> None:
+        clients = self.plan.many_clients
+        self.progress.step(f"{clients} held clients")
+        with opened(SqlitePlace) as place, onebus(place.url) as server:
+            held = _run(_many_held(server, clients, self.plan.rounds))
+        what = f"{clients} streaming clients"
+        add = self.report.add
+        add(
+            measurement(
+                "sqlite", SIZE, f"{what}: memory of each", held.bytes_each / 1024, KILOBYTES, target=targets.HELD_MEMORY
+            )
+        )
+        add(measurement("sqlite", SIZE, f"{what}: one message, the last one", held.last_ms, MILLISECONDS))
+        add(
+            measurement(
+                "sqlite",
+                SIZE,
+                f"{what}: /healthz p99 meanwhile",
+                held.health_p99_ms,
+                MILLISECONDS,
+                target=targets.HELD_HEALTH,
+            )
+        )
+
+    def publishes(self) -> None:
+        self.progress.step("publishing over HTTP")
+        body = msgspec.json.encode({"channel": "/bench", "data": "x" * SIZE})
+        publish = request("POST", "/message-bus/broadcast", body)
+        with opened(SqlitePlace) as place, onebus(place.url) as server, empty_app() as empty:
+            ours, theirs = [], []
+            for _ in range(3):
+                theirs.append(_run(_requests(empty.port, publish, self.plan.seconds)))
+                ours.append(_run(_requests(server.port, publish, self.plan.seconds)))
+        own = measurement("sqlite", SIZE, "published over HTTP, durable", median(ours), REQUESTS)
+        self.report.add(own)
+        self.report.add(comparison(own, "an empty ASGI application", median(theirs), target=targets.HTTP_PUBLISH))
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How clients wait for messages."""
+
+    name: str
+    headers: str
+    closes: bool
+    target: targets.Target
+
+    def answer(self, marker: str) -> bytes:
+        """Return the bytes that a client of ours receives with a message."""
+        message = {"global_id": 1, "message_id": 1, "channel": "/bench", "data": marker}
+        array = json.dumps([message], separators=(",", ":")).encode()
+        if self.closes:
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=utf-8\r\ncontent-length: %d\r\n"
+            return head % len(array) + b"cache-control: must-revalidate\r\nconnection: close\r\n\r\n" + array
+        frame = array + b"\r\n|\r\n"
+        return b"%x\r\n%b\r\n" % (len(frame), frame)
+
+    def poll(self, number: int) -> bytes:
+        """Ask for what is published from now on, as one of many clients."""
+        return request("POST", f"/message-bus/bench{number}/poll", b"/bench=", FORM, self.headers)
+
+
+STREAMING = Transport("streaming", "", False, targets.FAN_OUT_STREAMING)
+LONG_POLLING = Transport("long-polling", "dont-chunk: true\r\n", True, targets.FAN_OUT_LONG_POLLING)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What it costs to hold many clients."""
+
+    bytes_each: float
+    last_ms: float
+    health_p99_ms: float
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+async def _fan_out(
+    transport: Transport, server: Server, bare: Server, clients: int, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Return for each round how many milliseconds the last client had to wait, at ours and at the bare server."""
+    ours, theirs = Crowd(server.port, transport.poll), Crowd(bare.port, transport.poll)
+    own_ms: list[float] = []
+    bare_ms: list[float] = []
+    for number in range(rounds + 1):
+        if number == 0 or transport.closes:
+            await _assemble(ours, clients, lambda: _held(server))
+            arrived = theirs.expect(b"held", clients)
+            await theirs.come(clients)
+            await theirs.have(arrived)
+        marker = f"round-{number}-".ljust(SIZE, "x")
+        publish = request("POST", "/message-bus/broadcast", json.dumps({"channel": "/bench", "data": marker}).encode())
+        own_ms.append(await _last_ms(ours, clients, marker, server, publish))
+        answer = transport.answer(marker)
+        path = ANSWER_PATH if transport.closes else FRAME_PATH
+        bare_ms.append(await _last_ms(theirs, clients, marker, bare, request("POST", path, answer)))
+        if transport.closes:
+            await ours.go()
+            await theirs.go()
+    await ours.go()
+    await theirs.go()
+    # The first round warms up.
+    return own_ms[1:], bare_ms[1:]
+
+
+async def _assemble(crowd: Crowd, clients: int, held: Callable[[], Awaitable[int]]) -> None:
+    await crowd.come(clients)
+    while await held() < clients:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+async def _last_ms(crowd: Crowd, clients: int, marker: str, server: Server, publish: bytes) -> float:
+    arrived = crowd.expect(marker.encode(), clients)
+    began = time.perf_counter()
+    await ask(server.port, publish)
+    return (max(await crowd.have(arrived)) - began) * 1000
+
+
+async def _held(server: Server) -> int:
+    """Return how many clients a server of ours holds."""
+    metrics = (await ask(server.port, request("GET", "/metrics"))).decode()
+    lines = (line for line in metrics.splitlines() if line.startswith("onebus_held_clients{"))
+    return sum(int(float(line.rpartition(" ")[2])) for line in lines)
+
+
+async def _many_held(server: Server, clients: int, rounds: int) -> Held:
+    await _held(server)
+    before = server.resident_bytes
+    crowd = Crowd(server.port, STREAMING.poll)
+    await _assemble(crowd, clients, lambda: _held(server))
+    bytes_each = (server.resident_bytes - before) / clients
+    health_ms: list[float] = []
+    looking = asyncio.create_task(_look_at_health(server, health_ms))
+    lasts = []
+    for number in range(rounds):
+        marker = f"round-{number}-".ljust(SIZE, "x")
+        body = json.dumps({"channel": "/bench", "data": marker}).encode()
+        lasts.append(await _last_ms(crowd, clients, marker, server, request("POST", "/message-bus/broadcast", body)))
+        await asyncio.sleep(1)
+    looking.cancel()
+    await crowd.go()
+    health_ms.sort()
+    return Held(bytes_each, median(lasts), health_ms[int(len(health_ms) * 0.99)])
+
+
+async def _look_at_health(server: Server, times_ms: list[float]) -> None:
+    while True:
+        began = time.perf_counter()
+        await ask(server.port, request("GET", "/healthz"))
+        times_ms.append((time.perf_counter() - began) * 1000)
+        await asyncio.sleep(0.01)
+
+
+async def _requests(port: int, one: bytes, seconds: float) -> float:
+    """Return how many times per second a request is answered, sent again and again over many connections."""
+    answered = 0
+    ends_at = time.perf_counter() + seconds
+
+    def script() -> Script:
+        nonlocal answered
+        while time.perf_counter() < ends_at:
+            yield one
+            answered += 1
+
+    await perform(port, [script() for _ in range(CONNECTIONS)])
+    return answered / seconds
