@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from onebus.errors import StoreUnavailable
 from onebus.objects.feeds.backlog import Backlogs
 from onebus.objects.feeds.names import ChannelName
 from onebus.web.feeds.delivery import Delivery
@@ -21,6 +22,7 @@ from onebus.web.feeds.visitor import Visitor
 MAX_WAITING_BYTES: Final = 1024 * 1024
 MAX_WAITING_DELIVERIES: Final = 1000
 """What waits for a client that is slow; more than that it is read from the backlog when the client is ready."""
+RETRY_SECONDS: Final = 0.5
 
 
 class _Caught(Struct, frozen=True):
@@ -136,8 +138,7 @@ class Listener:
         """Return what has arrived; wait until something has, somebody calls this listener, or its patience ends."""
         while not self.is_over and not self._is_called:
             if self._is_behind:
-                self._is_behind = False
-                return await self.catch_up(dict(self.positions))
+                return await self._read_what_was_missed()
             if self._arrived:
                 findings = self._take_arrived()
                 if findings:
@@ -154,6 +155,16 @@ class Listener:
                 break
         self._is_called = False
         return Findings()
+
+    async def _read_what_was_missed(self) -> Findings:
+        self._is_behind = False
+        try:
+            return await self.catch_up(dict(self.positions))
+        except StoreUnavailable:
+            # The client is better off waiting here than coming back only to hear the same.
+            self._is_behind = True
+            await asyncio.sleep(RETRY_SECONDS)
+            return Findings()
 
     def _take_arrived(self) -> Findings | None:
         arrived, self._arrived, self.waiting_bytes = self._arrived, [], 0

@@ -76,10 +76,7 @@ class Poll:
         await (self._stream(listener, Findings(), send) if self._is_stream else self._answer(Findings(), send))
 
     async def _wait(self, listener: Listener, send: Send) -> None:
-        findings = Findings()
-        while not findings and not listener.is_over:
-            findings = await listener.next()
-        await self._answer(findings, send, self._closing_headers)
+        await self._answer(await _something(listener), send, self._closing_headers)
 
     async def _stream(self, listener: Listener, findings: Findings, send: Send) -> None:
         headers = {
@@ -94,7 +91,15 @@ class Poll:
             frame = findings.frame
             await send({"type": "http.response.body", "body": frame, "more_body": True})
             traffic.sent(self._transport, findings.count, len(frame))
-            findings = await listener.next()
+            findings = await _something(listener)
             if listener.is_over:
                 break
         await send({"type": "http.response.body", "body": EMPTY_FRAME})
+
+
+async def _something(listener: Listener) -> Findings:
+    """Return what comes next for a client, which is nothing only when it is over."""
+    findings = await listener.next()
+    while not findings and not listener.is_over:
+        findings = await listener.next()
+    return findings
