@@ -8,7 +8,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := redis,postgres,mysql,web
+EXTRAS := redis,postgres,mysql,http,web
 
 # How many tests run at the same time.
 WORKERS ?= 2
@@ -17,7 +17,7 @@ SUITES ?= log busmq
 # Further arguments for the program that a target runs: make test ARGS='-k doctor'
 ARGS ?=
 
-.PHONY: help setup servers node demo serve test check bench clean
+.PHONY: help setup servers node browser demo chat serve test check bench clean
 
 help: ## List the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,10 +27,13 @@ setup: $(INSTALLED) ## Make the virtual environment in .venv
 demo: $(INSTALLED) ## Show in some seconds what the bus can do, on a temporary SQLite file
 	@$(BIN)/python examples/demo.py $(ARGS)
 
+chat: $(INSTALLED) ## Chat in the browser, on http://127.0.0.1:8080
+	@$(BIN)/python examples/chat $(ARGS)
+
 serve: $(INSTALLED) ## Serve the bus to this machine, on http://127.0.0.1:8080
 	@$(BIN)/onebus serve $(ARGS)
 
-test: $(INSTALLED) servers node ## Run all tests, against real servers
+test: $(INSTALLED) servers node browser ## Run all tests, against real servers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: $(INSTALLED) ## Check format, style, types and layers
@@ -47,7 +50,7 @@ clean: ## Remove the virtual environment and everything else that was made here
 	rm -rf bench/peers/busmq/node_modules tests/interop/node_modules
 	find src tests examples scripts -name __pycache__ -prune -exec rm -rf {} +
 
-servers node:
+servers node browser:
 	@scripts/system-packages $@
 
 $(INSTALLED): pyproject.toml Makefile scripts/virtual-environment

@@ -20,6 +20,7 @@ from onebus.objects.pubsub import PubSub
 from onebus.objects.queue import DEFAULT_TTL_SECONDS, Queue
 from onebus.objects.queues import QueueState, queue_states
 from onebus.objects.service import Service
+from onebus.objects.workqueue import LEASE_SECONDS, WorkQueue
 from onebus.stores import Store, StoreOptions, create_store
 
 DEFAULT_URL: Final = "sqlite:///onebus.db"
@@ -165,6 +166,16 @@ class Bus(Emitter):
         that holds so many unfinished messages fails with `LogFull`.
         """
         return Queue(self.link, name, ttl=ttl, max_size=max_size)
+
+    def work_queue(
+        self, name: str, *, lease_seconds: float = LEASE_SECONDS, max_attempts: int | None = None
+    ) -> WorkQueue:
+        """Return an object that hands out the messages of the queue `name` to workers that come back with an id.
+
+        Who is handed a message has ``lease_seconds`` to finish it. After ``max_attempts`` deliveries it goes to the
+        dead letters.
+        """
+        return WorkQueue(self.link, name, lease_seconds=lease_seconds, max_attempts=max_attempts)
 
     async def queues(self, prefix: str = "") -> list[QueueState]:
         """Return the state of every queue whose name starts with `prefix`, by name.

@@ -124,6 +124,13 @@ class RequestFailed(BusError):
         self.remote_code = remote_code
 
 
+class ServerUnavailable(BusError):
+    """The server could not be reached, or did not answer in time. The request may have been carried out."""
+
+    code = "server_unavailable"
+    retryable = True
+
+
 class MissingDriver(BusError):
     """The store needs a library that is not installed."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from onebus.log.claims import Lease
+from onebus.log.claims import ANY_FENCE, NO_FENCE, Lease
 
 
 @dataclass(slots=True)
@@ -15,6 +15,11 @@ class ModelMessage:
     fence: int = 0
     due_ms: int = 0
     redeliver: bool = True
+
+    def is_held_by(self, fence: int, now_ms: int) -> bool:
+        if self.is_done or self.fence == NO_FENCE:
+            return False
+        return self.due_ms > now_ms if fence == ANY_FENCE else self.fence == fence
 
 
 @dataclass(slots=True)
@@ -74,13 +79,13 @@ class ModelLog:
             for id_ in range(lease.first, lease.last + 1):
                 self.messages[id_].fence = lease.fence
 
-    def held_by(self, lease: Lease) -> tuple[list[int], list[int]]:
+    def held_by(self, lease: Lease, now_ms: int) -> tuple[list[int], list[int]]:
         """Return which ids of a lease are still held by it, and which are lost."""
         held: list[int] = []
         lost: list[int] = []
         for id_ in range(lease.first, lease.last + 1):
             message = self.messages.get(id_)
-            is_held = message is not None and not message.is_done and message.fence == lease.fence
+            is_held = message is not None and message.is_held_by(lease.fence, now_ms)
             (held if is_held else lost).append(id_)
         return held, lost
 

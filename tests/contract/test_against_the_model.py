@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from onebus.errors import LeaseLost, LogFull
-from onebus.log.claims import Lease
+from onebus.log.claims import ANY_FENCE, Lease
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.stores.base import Store, StoreOptions
 from tests.backings import KINDS, Backing
@@ -26,10 +26,10 @@ EXAMPLES = {"memory": 150, "sqlite": 60}
 OTHER_EXAMPLES = 25
 
 seconds = st.sampled_from([0.5, 1.0, 3.0, 10.0])
-parts = st.tuples(st.integers(0, 4), st.integers(0, 8), st.integers(0, 8))
-"""Which of the newest leases, and from which to which of its ids."""
+parts = st.tuples(st.integers(0, 4), st.integers(0, 8), st.integers(0, 8), st.booleans())
+"""Which of the newest leases, from which to which of its ids, and whether its fence is known."""
 
-Part = tuple[int, int, int]
+Part = tuple[int, int, int, bool]
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -60,10 +60,10 @@ class LogMachine(RuleBasedStateMachine):
     def some_leases(self, chosen: Sequence[Part]) -> list[Lease]:
         """Parts of recent leases, which are mostly held, and sometimes not any more."""
         leases = []
-        for index, one, other in chosen:
+        for index, one, other, is_known in chosen:
             lease = self.leases[-1 - index % len(self.leases)]
             first, last = sorted(lease.first + offset % lease.count for offset in (one, other))
-            leases.append(lease.part(first, last))
+            leases.append(lease.part(first, last) if is_known else Lease(first, last, ANY_FENCE))
         return leases
 
     def split_by_fate(self, leases: Sequence[Lease]) -> tuple[list[int], list[int]]:
@@ -71,7 +71,7 @@ class LogMachine(RuleBasedStateMachine):
         held: list[int] = []
         lost: list[int] = []
         for lease in leases:
-            now_held, now_lost = self.model.held_by(lease)
+            now_held, now_lost = self.model.held_by(lease, self.clock.now_ms)
             lost += now_lost + [id_ for id_ in now_held if id_ in held]
             held += [id_ for id_ in now_held if id_ not in held]
         return held, lost

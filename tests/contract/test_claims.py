@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from onebus.errors import LeaseLost
-from onebus.log.claims import Lease
+from onebus.log.claims import ANY_FENCE, Lease
 from onebus.stores.base import Store
 from tests.clock import FakeClock
 from tests.messages import batch_of, claimed_ids, claimed_texts, numbered, stat_of
@@ -229,6 +229,52 @@ async def test_a_claim_settles_earlier_leases_in_the_same_step(store: Store, log
     third = await store.claim(log, limit=2, lease_seconds=30, settle=[*first.leases, *second.leases])
     assert list(third.lost) == [(1, 2)]
     assert (await stat_of(store, log)).held == 0
+
+
+async def test_who_does_not_know_the_fence_settles_for_whoever_holds_the_messages(
+    store: Store, other_store: Store, log: str
+) -> None:
+    await store.append(log, numbered(4))
+    for _ in range(3):
+        await store.claim(log, limit=1, lease_seconds=30)
+
+    await other_store.settle(log, [Lease(2, 2, ANY_FENCE)])
+
+    with pytest.raises(LeaseLost) as lost:
+        await other_store.settle(log, [Lease(1, 4, ANY_FENCE)])
+    assert list(lost.value.lost) == [(2, 2), (4, 4)]
+    assert claimed_ids(await store.claim(log, limit=9, lease_seconds=30)) == [4]
+
+
+async def test_who_does_not_know_the_fence_has_no_power_over_what_nobody_holds(
+    timed_store: Store, clock: FakeClock, log: str
+) -> None:
+    await timed_store.append(log, numbered(4))
+    (lease,) = (await timed_store.claim(log, limit=3, lease_seconds=10)).leases
+    await timed_store.release(log, [lease.part(1, 1)])
+    await timed_store.release(log, [lease.part(2, 2)], delay_seconds=60)
+    anybody = [Lease(id_, id_, ANY_FENCE) for id_ in (1, 2, 3, 4, 5)]
+    clock.advance(11)
+
+    with pytest.raises(LeaseLost) as lost:
+        await timed_store.settle(log, anybody)
+
+    assert sum(last - first + 1 for first, last in lost.value.lost) == 5
+    assert claimed_ids(await timed_store.claim(log, limit=9, lease_seconds=10)) == [1, 3, 4]
+
+
+async def test_a_claim_settles_for_whoever_holds_a_message_along_with_leases_that_are_known(
+    store: Store, log: str
+) -> None:
+    await store.append(log, numbered(4))
+    first = await store.claim(log, limit=1, lease_seconds=30)
+    await store.claim(log, limit=2, lease_seconds=30)
+
+    claim = await store.claim(log, limit=1, lease_seconds=30, settle=[Lease(3, 3, ANY_FENCE), *first.leases])
+
+    assert claimed_ids(claim) == [4]
+    assert list(claim.lost) == []
+    assert (await stat_of(store, log)).held == 2
 
 
 async def test_a_claim_stops_before_the_batch_that_exceeds_its_bytes(store: Store, log: str) -> None:

@@ -26,7 +26,7 @@ SHOWN = {
         "put aside: job 4, this one never works",
         "once more: 1 job is back in the queue",
     ],
-    "chat.py": [
+    "restaurant.py": [
         "waiter: Good evening! What would you like?",
         "guest: Soup",
         "waiter: Pardon?",

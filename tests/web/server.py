@@ -15,6 +15,8 @@ from onebus.web import FeedSettings
 from onebus.web.application import Application
 from onebus.web.asgi import App
 from onebus.web.feeds.door import FeedDoor
+from onebus.web.queues.door import QueueDoor
+from onebus.web.queues.settings import QueueSettings
 from tests.eventually import eventually
 from tests.services.port import free_port
 from tests.web.exchange import Reply, Response, exchange
@@ -28,6 +30,10 @@ class WebServer:
 
     def __init__(self, port: int) -> None:
         self.port = port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def exchange(self, method: str, path: str, **options: Any) -> AbstractAsyncContextManager[Reply]:
         return exchange(self.port, method, path, **options)
@@ -107,8 +113,10 @@ async def running_server(app: App, close: Callable[[], Awaitable[None]]) -> Asyn
 
 
 @asynccontextmanager
-async def serving(bus: Bus, settings: FeedSettings | None = None) -> AsyncIterator[FeedServer]:
-    feeds = FeedDoor(bus, settings)
-    application = Application(bus, feeds)
+async def serving(
+    bus: Bus, settings: FeedSettings | None = None, *, queues: QueueSettings | None = None
+) -> AsyncIterator[FeedServer]:
+    door = FeedDoor(bus, settings)
+    application = Application(bus, door, QueueDoor(bus, queues))
     async with running_server(application, application.close) as port:
-        yield FeedServer(port, feeds)
+        yield FeedServer(port, door)

@@ -7,7 +7,8 @@ ids go before ``head``, in the order of their ids: that is "back to the front of
 
 A lease whose deadline has passed is freed by the next claim. Until somebody takes the ids again,
 its holder may still settle, release or extend them: the fence has not changed, so nothing has
-happened that they could spoil.
+happened that they could spoil. Who does not know the fence can name `ANY_FENCE` instead, and then has
+power over what is leased at that moment, whoever holds it.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -23,6 +24,9 @@ FREE = 0
 
 NO_FENCE = 0
 """The fence of ids that nobody holds: claimed without a lease, or released."""
+
+ANY_FENCE = -1
+"""The fence of a lease that stands for whoever holds the ids now; it has no power over a lease that has ended."""
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -67,6 +71,12 @@ class Hold(Struct, frozen=True, gc=False):
     def lease(self) -> Lease:
         return Lease(self.first, self.last, self.fence, self.attempts)
 
+    def obeys(self, fence: int, now_ms: int) -> bool:
+        """Return whether a fence gives power over this hold."""
+        if fence == ANY_FENCE:
+            return self.fence != NO_FENCE and self.due_ms > now_ms
+        return self.fence == fence != NO_FENCE
+
     def put_back(self, due_ms: int, *, fence: int | None, attempts: int) -> "Hold":
         """Return the hold with another due time; with a fence it is released, and then always redelivered."""
         return replace(
@@ -92,7 +102,7 @@ class Carving:
     """The ranges that the leases name but do not hold."""
 
 
-def carve(holds: Sequence[Hold], leases: Iterable[Lease]) -> Carving:
+def carve(holds: Sequence[Hold], leases: Iterable[Lease], *, now_ms: int) -> Carving:
     """Cut `leases` out of `holds`, which must be sorted and contain every hold that they overlap."""
     carving = Carving([], [], [], [])
     pieces = {hold.first: [hold] for hold in holds}
@@ -104,7 +114,7 @@ def carve(holds: Sequence[Hold], leases: Iterable[Lease]) -> Carving:
         while index < len(firsts) and firsts[index] <= lease.last:
             hold = holds[index]
             index += 1
-            if hold.fence != lease.fence or hold.fence == NO_FENCE or hold.last < lease.first:
+            if not hold.obeys(lease.fence, now_ms) or hold.last < lease.first:
                 continue
             left: list[Hold] = []
             for piece in pieces[hold.first]:
@@ -161,13 +171,13 @@ class HoldTable:
         if hold.due_ms == FREE:
             del self._free[bisect_left(self._free, hold.first)]
 
-    def carve(self, leases: Sequence[Lease]) -> Carving:
+    def carve(self, leases: Sequence[Lease], *, now_ms: int) -> Carving:
         """Cut `leases` out of the table: what they cover is gone from it, the rest stays."""
         wanted: dict[int, Hold] = {}
         for lease in leases:
             for hold in self.overlapping(lease.first, lease.last):
                 wanted[hold.first] = hold
-        carving = carve([wanted[first] for first in sorted(wanted)], leases)
+        carving = carve([wanted[first] for first in sorted(wanted)], leases, now_ms=now_ms)
         for hold in carving.touched:
             self.remove(hold)
         for hold in carving.rest:

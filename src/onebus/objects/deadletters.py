@@ -14,6 +14,7 @@ from onebus.payload import unpack
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
 REDRIVE_LEASE_SECONDS: Final = 30.0
 REDRIVEN_AT_ONCE: Final = 500
+MAX_LETTERS: Final = 1_000_000_000
 
 REASON_HEADER: Final = "onebus-reason"
 ATTEMPTS_HEADER: Final = "onebus-attempts"
@@ -44,8 +45,14 @@ class DeadLetters:
         self._queue_log = queue_log
         self._create_queue = create_queue
 
-    async def add(self, messages: Sequence[Message], reason: str) -> None:
-        """Keep messages with the reason why. They are still in the queue until they are settled there."""
+    async def add(self, messages: Sequence[Message], reason: str, *, once: bool = False) -> None:
+        """Keep messages with the reason why. They are still in the queue until they are settled there.
+
+        With ``once``, those that are here already are not added again.
+        """
+        if once:
+            known = {letter.message_id for letter in await self.list(MAX_LETTERS)}
+            messages = [message for message in messages if message.id not in known]
         if not messages:
             return
         store = self._link.store

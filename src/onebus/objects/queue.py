@@ -101,6 +101,7 @@ class Queue(Emitter):
         self._metadata = Metadata(link, f"{self._log}|metadata")
         self._delays = Delays(link, self._later_log, self._log, self.events)
         self._dead_letters = DeadLetters(link, self._dead_log, self._log, self._create)
+        self._epoch = ""
         self._pushed = 0
         self._consumed = 0
 
@@ -136,9 +137,9 @@ class Queue(Emitter):
         try:
             await self._link.watch_closing(self._log, self)
             existed = await self._create()
-            stat = await store.stat(self._log) if existed else None
-            if stat is not None and stat.ttl_seconds:
-                self._ttl = stat.ttl_seconds
+            stat = await store.stat(self._log)
+            if stat is not None:
+                self._ttl, self._epoch = stat.ttl_seconds, stat.epoch
             await self._touch()
             await self._push_early()
         except BaseException:
@@ -219,7 +220,7 @@ class Queue(Emitter):
         """Touch the queue before its ttl runs out, and right after its store was away: it may have forgotten all."""
         while True:
             try:
-                async with asyncio.timeout(self._ttl / 3):
+                async with asyncio.timeout(self._ttl / 3 or None):
                     await self._beat.wait()
             except TimeoutError:
                 pass
@@ -238,7 +239,7 @@ class Queue(Emitter):
     async def _touch(self) -> None:
         """Start the ttl of the queue anew. A queue that its store has forgotten is created again."""
         store = self._link.store
-        if not await store.touch(self._log, ttl_seconds=self._ttl):
+        if not await store.touch(self._log):
             await self._create()
         await self._metadata.touch(self._ttl)
 
@@ -384,11 +385,18 @@ class Queue(Emitter):
             if is_delayed:
                 await self._delays.keep(is_new=first_id == 1)
             elif first_id == 1:
-                # The first message may have created the queue anew, after somebody closed it: for ever.
-                await self._link.store.touch(log, ttl_seconds=self._ttl)
+                await self._limit_new_life()
         except StoreUnavailable as error:
             self._link.log.debug("the time to live of %s could not be set: %s", log, error)
         return first_id
+
+    async def _limit_new_life(self) -> None:
+        """Give the queue its ttl if a message has created it anew, after somebody closed it: for ever."""
+        store = self._link.store
+        stat = await store.stat(self._log)
+        if stat is not None and stat.epoch != self._epoch:
+            self._epoch = stat.epoch
+            await store.touch(self._log, ttl_seconds=self._ttl)
 
     def _push_failed(self, log: str, error: Exception) -> None:
         self._link.tell(self.events, "error", error)

@@ -1,6 +1,7 @@
 """All queues of a store, with what is in them."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,12 +41,13 @@ async def queue_states(store: Store, prefix: str = "") -> list[QueueState]:
 
     async def state(name: str) -> QueueState:
         async with turns:
-            return await _state(store, name, parts[name])
+            return await queue_state(store, name, parts[name])
 
     return list(await asyncio.gather(*(state(name) for name in sorted(parts))))
 
 
-async def _state(store: Store, name: str, parts: set[str]) -> QueueState:
+async def queue_state(store: Store, name: str, parts: Collection[str] = ("dead", "later")) -> QueueState:
+    """Return the state of one queue, of which these logs exist beside that of its messages."""
     log = _KIND + name
     stat = await store.stat(log)
     return QueueState(

@@ -37,7 +37,7 @@ def claimed_messages(
             )
         else:
             entries = batch.entries()[wanted]
-            parts.append(_message(*one, lease.attempts, keeper) for one in zip(ids, entries, strict=True))
+            parts.append(message_of(*one, lease.attempts, keeper) for one in zip(ids, entries, strict=True))
     return chain.from_iterable(parts)
 
 
@@ -46,10 +46,10 @@ def unread_messages(found: Slice, after: int) -> Iterator[Message]:
     for stored in found.batches:
         for message_id, entry in entries_by_id(stored):
             if message_id > after:
-                yield _message(message_id, entry, 0, None)
+                yield message_of(message_id, entry, 0, None)
 
 
-def _message(message_id: int, entry: Entry, attempts: int, keeper: Keeper | None) -> Message:
+def message_of(message_id: int, entry: Entry, attempts: int, keeper: Keeper | None) -> Message:
     return Message(message_id, entry.value, entry.kind, entry.time_ms or 0, attempts, keeper, entry.key, entry.headers)
 
 

@@ -336,6 +336,9 @@ class Store(ABC):
     async def settle(self, log: str, leases: Sequence[Lease]) -> None:
         """Declare messages done. A batch of which every message is done is deleted.
 
+        A lease with the fence `onebus.log.claims.ANY_FENCE` stands for whoever holds its ids now, here and wherever
+        else leases are given; what has been released, or whose lease has ended, is not held.
+
         Raises:
             LeaseLost: some are not held any more; the others are settled all the same.
         """

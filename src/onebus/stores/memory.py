@@ -103,7 +103,7 @@ class MemoryLog:
         return first_id
 
     def claim(self, request: ClaimRequest, now_ms: int) -> Claim:
-        lost = self.settle(request.settle)
+        lost = self.settle(request.settle, now_ms)
         self.discard(self.holds.free_due(now_ms))
         self.fence += 1
         fence = NO_FENCE if request.lease_ms is None else self.fence
@@ -169,14 +169,14 @@ class MemoryLog:
             last_id = min(batch.last_id, hold.last)
         return last_id, room_bytes
 
-    def settle(self, leases: Sequence[Lease]) -> Lost:
-        carving = self.holds.carve(leases)
+    def settle(self, leases: Sequence[Lease], now_ms: int) -> Lost:
+        carving = self.holds.carve(leases, now_ms=now_ms)
         self.discard(carving.taken)
         return carving.lost
 
-    def put_back(self, leases: Sequence[Lease], due_ms: int, *, fence: int | None, attempts: int) -> Lost:
+    def put_back(self, leases: Sequence[Lease], due_ms: int, *, fence: int | None, attempts: int, now_ms: int) -> Lost:
         """Set leased ids to another due time, and to no fence when they are released."""
-        carving = self.holds.carve(leases)
+        carving = self.holds.carve(leases, now_ms=now_ms)
         for hold in carving.taken:
             self.holds.add(hold.put_back(due_ms, fence=fence, attempts=attempts))
         return carving.lost
@@ -362,14 +362,15 @@ class MemoryStore(Store):
 
     async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
         found = self._find(log)
-        return ranges_of(leases) if found is None else found.settle(leases)
+        return ranges_of(leases) if found is None else found.settle(leases, self._now_ms())
 
     async def _release(self, log: str, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
         found = self._find(log)
         if found is None:
             return ranges_of(leases)
-        due_ms = self._now_ms() + delay_ms if delay_ms else FREE
-        lost = found.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1)
+        now_ms = self._now_ms()
+        due_ms = now_ms + delay_ms if delay_ms else FREE
+        lost = found.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1, now_ms=now_ms)
         self._wake(log)
         return lost
 
@@ -377,7 +378,8 @@ class MemoryStore(Store):
         found = self._find(log)
         if found is None:
             return ranges_of(leases)
-        return found.put_back(leases, self._now_ms() + lease_ms, fence=None, attempts=0)
+        now_ms = self._now_ms()
+        return found.put_back(leases, now_ms + lease_ms, fence=None, attempts=0, now_ms=now_ms)
 
     async def _trim(self, log: str, retain: Retention) -> int:
         found = self._find(log)

@@ -12,14 +12,17 @@ from onebus.web.feeds.settings import FeedSettings
 from onebus.web.health import HealthCheck
 from onebus.web.life import Life
 from onebus.web.metrics import Metrics
+from onebus.web.queues.door import QueueDoor
+from onebus.web.queues.settings import QueueSettings
 from onebus.web.request import Request
+from onebus.web.scripts import ScriptDoor
 
 _READING = ("GET", "HEAD")
 
 
-def app(bus: Bus, *, feeds: FeedSettings | None = None) -> "Application":
+def app(bus: Bus, *, feeds: FeedSettings | None = None, queues: QueueSettings | None = None) -> "Application":
     """Return an ASGI application that serves a bus."""
-    return Application(bus, FeedDoor(bus, feeds))
+    return Application(bus, FeedDoor(bus, feeds), QueueDoor(bus, queues))
 
 
 class Application:
@@ -30,9 +33,9 @@ class Application:
     hear of, has to be connected there.
     """
 
-    def __init__(self, bus: Bus, feeds: FeedDoor) -> None:
+    def __init__(self, bus: Bus, feeds: FeedDoor, queues: QueueDoor) -> None:
         self._bus = bus
-        self._doors: Sequence[Door] = (feeds,)
+        self._doors: Sequence[Door] = (feeds, queues, ScriptDoor())
         self._health = HealthCheck(bus)
         self._metrics = Metrics(bus, feeds)
         self._index = page(files("onebus.web").joinpath("pages", "index.html").read_text("utf-8"))

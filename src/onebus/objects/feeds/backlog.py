@@ -35,8 +35,11 @@ class Backlog:
         return 1 if stat is None else stat.first_id
 
     async def epoch(self) -> str:
-        """Return which life of the log this is; empty if there has never been a message."""
+        """Return which life of the log this is; one that has never had a message begins to live."""
         stat = await self._link.store.stat(self._log)
+        if stat is None:
+            await self._link.store.touch(self._log, create=True)
+            stat = await self._link.store.stat(self._log)
         return "" if stat is None else stat.epoch
 
     async def after(self, last_id: int) -> list[FeedMessage]:

@@ -67,19 +67,19 @@ class HoldRows:
         """Return the holds that share ids with ``first..last``, in order."""
         return self._all(_overlapping, first=first, last=last)
 
-    def carve(self, leases: Sequence[Lease]) -> Carving:
+    def carve(self, leases: Sequence[Lease], *, now_ms: int) -> Carving:
         """Cut `leases` out of the table: what they cover is gone from it, the rest stays."""
         if not leases:
             return Carving([], [], [], [])
         met = self.overlapping(min(lease.first for lease in leases), max(lease.last for lease in leases))
-        carving = carve(met, leases)
+        carving = carve(met, leases, now_ms=now_ms)
         self.remove(carving.touched)
         self.add(carving.rest)
         return carving
 
-    def put_back(self, leases: Sequence[Lease], due_ms: int, *, fence: int | None, attempts: int) -> Lost:
+    def put_back(self, leases: Sequence[Lease], due_ms: int, *, fence: int | None, attempts: int, now_ms: int) -> Lost:
         """Set leased ids to another due time, and to no fence when they are released."""
-        carving = self.carve(leases)
+        carving = self.carve(leases, now_ms=now_ms)
         self.add(hold.put_back(due_ms, fence=fence, attempts=attempts) for hold in carving.taken)
         return carving.lost
 

@@ -198,17 +198,19 @@ class SqlLog:
         return Claim([hold.lease() for hold in taken], found, lost, retry_after_seconds)
 
     def settle(self, leases: Sequence[Lease]) -> Lost:
-        carving = self._holds.carve(leases)
+        carving = self._holds.carve(leases, now_ms=self._row.now_ms)
         self._discard(carving.taken)
         return carving.lost
 
     def release(self, leases: Sequence[Lease], delay_ms: int, attempted: bool) -> Lost:
-        due_ms = self._row.now_ms + delay_ms if delay_ms else FREE
+        now_ms = self._row.now_ms
+        due_ms = now_ms + delay_ms if delay_ms else FREE
         self._transaction.grown[self._row.name] = None
-        return self._holds.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1)
+        return self._holds.put_back(leases, due_ms, fence=NO_FENCE, attempts=0 if attempted else -1, now_ms=now_ms)
 
     def extend(self, leases: Sequence[Lease], lease_ms: int) -> Lost:
-        return self._holds.put_back(leases, self._row.now_ms + lease_ms, fence=None, attempts=0)
+        now_ms = self._row.now_ms
+        return self._holds.put_back(leases, now_ms + lease_ms, fence=None, attempts=0, now_ms=now_ms)
 
     def trim(self, retain: Retention) -> int:
         self._forget_before(self._first_id_to_keep(retain))

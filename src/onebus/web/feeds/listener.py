@@ -42,6 +42,8 @@ class Listener:
         self.visitor = visitor
         self.epoch: str | None = None
         """Which life of all feeds it follows; None for a client that does not want to hear of lives and gaps."""
+        self.has_been_here = False
+        """Whether it knew that life when it came: then 0 is where it stood, and not a wish for whatever there is."""
         self.is_over = False
         """Whether nothing more is to be sent but the end."""
         self._backlogs = backlogs
@@ -201,7 +203,7 @@ class Listener:
         if wish > page.last_id:
             return _Caught(page.last_id, has_status=True)
         first = page.messages[0].message_id if page.messages else page.reached + 1
-        is_missing = first > wish + 1 > 1 and not looks_back
+        is_missing = first > wish + 1 and not looks_back and (wish > 0 or self.has_been_here)
         seen = [message for message in page.messages if self.visitor.sees(message)]
         return _Caught(
             page.reached,

@@ -76,10 +76,7 @@ class Poll:
         await (self._stream(listener, Findings(), send) if self._is_stream else self._answer(Findings(), send))
 
     async def _wait(self, listener: Listener, send: Send) -> None:
-        findings = Findings()
-        while not findings and not listener.is_over:
-            findings = await listener.next()
-        await self._answer(findings, send, self._closing_headers)
+        await self._answer(await _something(listener), send, self._closing_headers)
 
     async def _stream(self, listener: Listener, findings: Findings, send: Send) -> None:
         headers = {
@@ -89,14 +86,20 @@ class Poll:
             **self._closing_headers,
         }
         await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
-        await self._send_frame(findings, send)
-        while not listener.is_over:
-            findings = await listener.next()
-            if findings:
-                await self._send_frame(findings, send)
+        traffic = self._reception.traffic
+        while True:
+            frame = findings.frame
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            traffic.sent(self._transport, findings.count, len(frame))
+            findings = await _something(listener)
+            if listener.is_over:
+                break
         await send({"type": "http.response.body", "body": EMPTY_FRAME})
 
-    async def _send_frame(self, findings: Findings, send: Send) -> None:
-        frame = findings.frame
-        await send({"type": "http.response.body", "body": frame, "more_body": True})
-        self._reception.traffic.sent(self._transport, findings.count, len(frame))
+
+async def _something(listener: Listener) -> Findings:
+    """Return what comes next for a client, which is nothing only when it is over."""
+    findings = await listener.next()
+    while not findings and not listener.is_over:
+        findings = await listener.next()
+    return findings

@@ -101,6 +101,7 @@ class Reception:
                 raise ChannelDenied(denied)
         if wishes.epoch is not None:
             listener.epoch = await self._bus.feeds.backlogs.of(None).epoch()
+            listener.has_been_here = wishes.epoch == listener.epoch
         if wishes.epoch and wishes.epoch != listener.epoch:
             places = {channel: wish if wish is None else min(wish, 0) for channel, wish in places.items()}
         if is_live:

@@ -26,8 +26,8 @@ MAX_COMMANDS: Final = 100
 class Command(Struct, frozen=True, forbid_unknown_fields=True):
     """What a client says."""
 
-    channels: dict[str, int | str | None] = {}
-    """Channels to follow from now on, and the id that was read last in each."""
+    channels: dict[str, int | str | None] | None = None
+    """Channels to follow from now on, and the id that was read last in each; none at all asks for a sign of life."""
     epoch: str = ""
     """The life of all feeds that the client knows."""
     leave: list[str] = []
@@ -88,7 +88,7 @@ class Socket:
         site_id = listener.visitor.site_id
         listener.leave(channel_name(name, site_id) for name in command.leave)
         if not command.channels:
-            return None
+            return None if command.channels is None else Findings()
         followed = {channel.name for channel in listener.positions}
         check_count(len(followed | command.channels.keys()), self._reception.settings.max_channels)
         wishes = wishes_from({**command.channels, EPOCH: command.epoch})

@@ -15,7 +15,7 @@ if not log then
     return nil
 end
 
-local taken, lost = carve(log, LEASES)
+local taken, lost = carve(log, now, LEASES)
 if #taken == 0 then
     return lost
 end

@@ -21,7 +21,7 @@ local taken, entries = {}, {}
 local changed = false
 
 local function settle()
-    local settled, lost = carve(log, LEASES)
+    local settled, lost = carve(log, now, LEASES)
     discard(log, settled)
     changed = #settled > 0
     return lost

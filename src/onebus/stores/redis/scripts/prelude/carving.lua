@@ -47,9 +47,17 @@ first, last, fence, sorted by their first ids, so one sweep over leases and hold
 
 Returns what was taken, as holds that are in no set any more, and the lost ranges as first, last, first, last, …
 ]]
-local function carve(log, index)
+local function carve(log, now, index)
     local taken, lost = {}, {}
     local hold, due, position
+
+    local function obeys(fence)
+        if fence == ANY_FENCE then
+            local ends = due or tonumber(redis.call('ZSCORE', log.keys.due, pack_hold(hold)) or FREE)
+            return hold.fence ~= NO_FENCE and ends > now
+        end
+        return hold.fence == fence and fence ~= NO_FENCE
+    end
 
     local function leave_hold()
         if due and position <= hold.last then
@@ -87,7 +95,7 @@ local function carve(log, index)
         end
         while hold and hold.first <= last do
             local from, to = math.max(position, first), math.min(hold.last, last)
-            if hold.fence == fence and fence ~= NO_FENCE and from <= to then
+            if from <= to and obeys(fence) then
                 cut(from, to)
                 lose(at, from - 1)
                 at = to + 1

@@ -41,6 +41,7 @@ to it with 17 digits, so ids may be handed over as they are; `..` would cut them
 local STATE = '<ddddddddddd'
 local FREE = 0
 local NO_FENCE = 0
+local ANY_FENCE = -1
 local SLACK_MS = 60000
 local MAX_PAGE = 16
 

@@ -1,7 +1,7 @@
 """Two peers that talk over a channel.
 
-python examples/chat.py                     both ends in one process, in memory
-python examples/chat.py sqlite:///bus.db    the same in a file; any store URL will do
+python examples/restaurant.py                     both ends in one process, in memory
+python examples/restaurant.py sqlite:///bus.db    the same in a file; any store URL will do
 """
 
 import asyncio
