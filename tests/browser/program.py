@@ -6,8 +6,7 @@ import uvicorn
 
 from onebus import Bus
 from onebus.objects.feeds.limits import FeedLimits
-from onebus.web import FeedSettings, app
-from onebus.web.guard import Guard
+from onebus.web import FeedSettings, Guard, app
 
 
 def main() -> None:
@@ -28,7 +27,7 @@ def main() -> None:
         may_subscribe=lambda _, channel: channel not in given.denied,
     )
     uvicorn.run(
-        Guard(app(bus, feeds=feeds), secret=given.secret),
+        app(bus, feeds=feeds, guard=Guard(secret=given.secret)),
         port=given.port,
         ws="none" if given.without_websockets else "auto",
         lifespan="on",

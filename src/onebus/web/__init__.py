@@ -4,7 +4,8 @@ from onebus.web.answers import Answer
 from onebus.web.application import Application, app
 from onebus.web.feeds.settings import FeedSettings
 from onebus.web.feeds.visitor import Visitor
+from onebus.web.guard import Guard
 from onebus.web.middleware import Middleware
 from onebus.web.request import Request
 
-__all__ = ["Answer", "Application", "FeedSettings", "Middleware", "Request", "Visitor", "app"]
+__all__ = ["Answer", "Application", "FeedSettings", "Guard", "Middleware", "Request", "Visitor", "app"]

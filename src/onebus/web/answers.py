@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -33,16 +34,20 @@ class Answer:
 
     async def send(self, send: Send, *, with_body: bool = True, kind: str = "http.response") -> None:
         """Hand the answer to the web server; without its body for a HEAD request."""
-        headers = {"content-length": str(len(self.body)), **self.headers}
-        if self.content_type:
-            headers["content-type"] = self.content_type
-        await send({"type": f"{kind}.start", "status": self.status, "headers": raw_headers(headers)})
+        headers = [(b"content-length", b"%d" % len(self.body)), *_raw_headers(self.content_type, *self.headers.items())]
+        await send({"type": f"{kind}.start", "status": self.status, "headers": headers})
         await send({"type": f"{kind}.body", "body": self.body if with_body else b""})
 
 
 def raw_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Return headers as a web server wants them."""
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+@lru_cache(maxsize=1000)
+def _raw_headers(content_type: str, *headers: tuple[str, str]) -> list[tuple[bytes, bytes]]:
+    # Most answers have the headers of others.
+    return raw_headers({"content-type": content_type, **dict(headers)} if content_type else dict(headers))
 
 
 def page(html: str) -> Answer:

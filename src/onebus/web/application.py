@@ -6,9 +6,10 @@ from importlib.resources import files
 from onebus.bus import Bus
 from onebus.web.answers import Answer, error, page
 from onebus.web.asgi import Receive, Scope, Send
-from onebus.web.door import Door
+from onebus.web.door import Door, answer_with
 from onebus.web.feeds.door import FeedDoor
 from onebus.web.feeds.settings import FeedSettings
+from onebus.web.guard import Guard
 from onebus.web.health import HealthCheck
 from onebus.web.life import Life
 from onebus.web.metrics import Metrics
@@ -20,9 +21,11 @@ from onebus.web.scripts import ScriptDoor
 _READING = ("GET", "HEAD")
 
 
-def app(bus: Bus, *, feeds: FeedSettings | None = None, queues: QueueSettings | None = None) -> "Application":
-    """Return an ASGI application that serves a bus."""
-    return Application(bus, FeedDoor(bus, feeds), QueueDoor(bus, queues))
+def app(
+    bus: Bus, *, feeds: FeedSettings | None = None, queues: QueueSettings | None = None, guard: Guard | None = None
+) -> "Application":
+    """Return an ASGI application that serves a bus, to everybody unless there is a guard."""
+    return Application(bus, FeedDoor(bus, feeds), QueueDoor(bus, queues), guard)
 
 
 class Application:
@@ -33,8 +36,9 @@ class Application:
     hear of, has to be connected there.
     """
 
-    def __init__(self, bus: Bus, feeds: FeedDoor, queues: QueueDoor) -> None:
+    def __init__(self, bus: Bus, feeds: FeedDoor, queues: QueueDoor, guard: Guard | None = None) -> None:
         self._bus = bus
+        self._guard = guard
         self._doors: Sequence[Door] = (feeds, queues, ScriptDoor())
         self._health = HealthCheck(bus)
         self._metrics = Metrics(bus, feeds)
@@ -50,14 +54,14 @@ class Application:
             await Life(self._bus, look=self._begin, close=self.close).live(scope, receive, send)
             return
         request = Request(scope, receive)
+        refusal = self._guard.refusal(request) if self._guard is not None else None
         door = self._door_of(request.path)
-        if door is not None:
+        if refusal is not None:
+            await answer_with(refusal, request, send)
+        elif door is not None:
             await door.enter(request, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "There is no websocket here."})
         else:
-            answer = await self._read(request.method, request.path)
-            await answer.send(send, with_body=request.method != "HEAD")
+            await answer_with(await self._read(request.method, request.path), request, send)
 
     async def _begin(self) -> None:
         await self._health.look()

@@ -61,18 +61,21 @@ class Door(ABC):
         except Exception as problem:
             _log.debug("%s %s failed: %s", request.method, request.path, problem)
             if not sending.has_begun:
-                await _answer(request, await self.answer_to(request, problem), send)
+                await answer_with(await self.answer_to(request, problem), request, send)
             elif isinstance(problem, BusError) and request.scope["type"] == "websocket":
                 await _close(problem, send)
             else:
                 raise
 
 
-async def _answer(request: Request, answer: Answer, send: Send) -> None:
-    if request.scope["type"] == "websocket":
-        await deny(request, answer, send)
-    else:
+async def answer_with(answer: Answer, request: Request, send: Send) -> None:
+    """Answer a request; a websocket is refused with it, or with 403 if the web server can do nothing else."""
+    if request.scope["type"] == "http":
         await answer.send(send, with_body=request.method != "HEAD")
+    elif "websocket.http.response" in request.scope.get("extensions", {}):
+        await answer.send(send, kind="websocket.http.response")
+    else:
+        await send({"type": "websocket.close", "code": 1008})
 
 
 async def _close(problem: BusError, send: Send) -> None:
@@ -80,11 +83,3 @@ async def _close(problem: BusError, send: Send) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSING_SECONDS):
             await send({"type": "websocket.close", "code": 1008, "reason": f"{problem.code}: {problem}"[:120]})
-
-
-async def deny(request: Request, answer: Answer, send: Send) -> None:
-    """Refuse to open a websocket, with an answer if the web server can send one and with its 403 otherwise."""
-    if "websocket.http.response" in request.scope.get("extensions", {}):
-        await answer.send(send, kind="websocket.http.response")
-    else:
-        await send({"type": "websocket.close", "code": 1008})

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from onebus.web.answers import Answer, error
-from onebus.web.asgi import App, Receive, Scope, Send
-from onebus.web.door import deny
 from onebus.web.origins import Origins
 from onebus.web.request import Request
 
@@ -26,23 +24,14 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Guard:
-    """Lets those requests pass to an application that may come from whoever sent them."""
+    """Refuses requests of those who may not make them."""
 
-    def __init__(self, app: App, *, secret: str = "", origins: Sequence[str] = ()) -> None:
-        self._app = app
+    def __init__(self, *, secret: str = "", origins: Sequence[str] = ()) -> None:
         self._secret = secret.encode()
         self._origins = Origins(origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = None if scope["type"] == "lifespan" else self._refusal(Request(scope, receive))
-        if refusal is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await deny(Request(scope, receive), refusal, send)
-        else:
-            await refusal.send(send, with_body=scope["method"] != "HEAD")
-
-    def _refusal(self, request: Request) -> Answer | None:
+    def refusal(self, request: Request) -> Answer | None:
+        """Return what to answer to a request that must not pass."""
         if request.path.startswith(OPEN_PATHS) and request.method in _HARMLESS:
             return None
         if request.method not in _HARMLESS and not self._origins.allow(request):

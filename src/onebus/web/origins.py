@@ -28,17 +28,17 @@ class Origins:
 
     def headers(self, request: Request) -> dict[str, str]:
         """Return the headers that let a page of another origin read the answer."""
-        origin = request.headers.get("origin", "")
-        if not self._allowed or not origin:
+        origin = request.headers.get("origin", "") if self._allowed else ""
+        if not origin:
             return {}
         if not self._is_listed(origin.lower()):
             return {"vary": "origin"}
-        headers = {
-            "access-control-allow-origin": origin,
-            "access-control-allow-credentials": "true",
-            "access-control-expose-headers": "retry-after",
-            "vary": "origin",
-        }
+        headers = {"access-control-expose-headers": "retry-after", "vary": "origin"}
+        if origin.lower() in self._allowed:
+            headers |= {"access-control-allow-origin": origin, "access-control-allow-credentials": "true"}
+        else:
+            # Whoever is let in with everybody else comes without cookies and passwords.
+            headers["access-control-allow-origin"] = "*"
         if request.method == "OPTIONS":
             headers["access-control-allow-methods"] = "GET, POST, OPTIONS"
             headers["access-control-allow-headers"] = request.headers.get(

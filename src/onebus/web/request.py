@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 from onebus.errors import InvalidArgument, PayloadTooLarge
 from onebus.web.asgi import Receive, Scope
+from onebus.web.headers import Headers
 
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024
 """Larger bodies are refused, unless a door asks for another limit."""
@@ -19,11 +20,7 @@ class Request:
         self.receive = receive
         self.method: str = scope.get("method", "GET")
         self.path = _path_below_mount(scope)
-
-    @cached_property
-    def headers(self) -> dict[str, str]:
-        """The headers by their lower-case names."""
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.scope["headers"]}
+        self.headers = Headers(scope["headers"])
 
     @property
     def query(self) -> str:

@@ -28,7 +28,7 @@ class ScriptDoor(Door):
         if request.method not in _READING:
             headers = {"allow": ", ".join(_READING)}
             answer = error(405, "method_not_allowed", f"{request.path} can only be read.", headers=headers)
-        elif request.headers.get("if-none-match") == answer.headers["etag"]:
+        elif request.headers.get("if-none-match", "") == answer.headers["etag"]:
             answer = Answer(304, "", b"", answer.headers)
         await answer.send(send, with_body=request.method != "HEAD")
 

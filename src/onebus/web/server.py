@@ -90,6 +90,7 @@ def run(settings: ServerSettings, listener: socket.socket) -> None:
             long_polling_interval=settings.long_polling_interval,
             origins=settings.origins,
         ),
+        guard=Guard(secret=settings.secret, origins=settings.origins),
     )
     server = WebServer(application, settings)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -103,7 +104,7 @@ class WebServer(uvicorn.Server):
         self._application = application
         super().__init__(
             uvicorn.Config(
-                Guard(application, secret=settings.secret, origins=settings.origins),
+                application,
                 http="httptools",
                 ws="websockets-sansio",
                 ws_max_size=MAX_FRAME_BYTES,

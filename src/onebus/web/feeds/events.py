@@ -44,7 +44,7 @@ class EventStream:
 
     def _wishes(self) -> Wishes:
         fields: dict[str, object] = {EPOCH: "", **read_form(self._request.query)}
-        reached = self._request.headers.get("last-event-id")
+        reached = self._request.headers.get("last-event-id", "")
         if reached:
             # Browsers send text of all languages in it, as UTF-8.
             fields.update(read_json(reached.encode("latin-1")))
