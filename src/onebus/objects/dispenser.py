@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -187,7 +188,8 @@ class Dispenser:
         """Do all that is asked for, in one request to the store if nothing goes wrong."""
         done, wishes = self._next_done(), self._next_wishes()
         others = len(self._wishes)
-        settled = [one.lease for one in done.values()] + self._buried
+        buried = len(self._buried)
+        settled = _joined([one.lease for one in done.values()] + self._buried)
         self._pause_seconds = 0.0
         try:
             if self._unwanted:
@@ -200,7 +202,7 @@ class Dispenser:
             _fail([*done.values(), *wishes], error)
             self._rest(RETRY_SECONDS if isinstance(error, StoreUnavailable) else SAFETY_POLL_SECONDS)
         else:
-            del self._buried[: len(settled) - len(done)]
+            del self._buried[:buried]
             self._confirm(done, claim.lost)
             await self._hand_out(claim, wishes)
             if wishes and _has_found_all(claim, wishes):
@@ -325,6 +327,18 @@ class Dispenser:
     def _rest(self, seconds: float) -> None:
         """Do not look for messages before somebody rings, or the time is up."""
         self._pause_seconds = max(min(seconds, SAFETY_POLL_SECONDS), 0.001)
+
+
+def _joined(leases: list[Lease]) -> list[Lease]:
+    """Return leases with neighbours that have the same fence made one: a range costs a store no more than one id."""
+    joined: list[Lease] = []
+    for lease in sorted(leases, key=attrgetter("first")):
+        last = joined[-1] if joined else None
+        if last is not None and last.last + 1 == lease.first and last.fence == lease.fence:
+            joined[-1] = Lease(last.first, lease.last, last.fence)
+        else:
+            joined.append(lease)
+    return joined
 
 
 def _has_found_all(claim: Claim, wishes: Sequence[_Wish]) -> bool:
