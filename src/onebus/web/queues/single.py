@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from onebus.errors import BusError, InvalidArgument, LeaseLost
+from onebus.web.answers import json
 from onebus.web.asgi import Send
 from onebus.web.queues.info import InfoPage
 from onebus.web.queues.reading import content, number
@@ -98,7 +99,8 @@ class SingleQueue:
             # To look must not take anything.
             await reply(send, {}, with_body=False)
         else:
-            await _fail(send, "method_not_allowed", f"{request.path} wants {method}.", status=405)
+            trouble = Failed(Trouble("method_not_allowed", f"{request.path} wants {method}."))
+            await json(trouble, status=405, headers={"allow": method}).send(send)
 
     async def _add(self, request: Request, send: Send) -> None:
         body = await request.body(max_bytes=self._max_body_bytes)
