@@ -65,6 +65,9 @@ SHOWN = {
 }
 """What the examples of the bus print, on any store; who prints first between two peers is up to them."""
 
+SERVING = ("web_django.py", "web_starlette.py")
+"""Examples that serve until they are stopped: see test_web_examples.py."""
+
 
 def run(example: str, *arguments: str) -> str:
     done = subprocess.run(
@@ -75,7 +78,7 @@ def run(example: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py", *SHOWN}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py", *SHOWN, *SERVING}
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
