@@ -49,6 +49,13 @@ SHOWN = {
         "Ann reads 4: take an umbrella",
         "the memory of /weather: ['it will rain', 'it rains', 'take an umbrella']",
     ],
+    "work.py": [
+        "job 1 done at attempt 1",
+        "job 2 done at attempt 1",
+        "job 3 done at attempt 2",
+        "job 4 done at attempt 1",
+        "job 5 done at attempt 1",
+    ],
     "request_reply.py": [
         "No one serves 'squares'. Start a server, and ask again.",
         "7 x 7 = 49",
@@ -57,6 +64,9 @@ SHOWN = {
     ],
 }
 """What the examples of the bus print, on any store; who prints first between two peers is up to them."""
+
+SERVING = ("web_django.py", "web_starlette.py")
+"""Examples that serve until they are stopped: see test_web_examples.py."""
 
 
 def run(example: str, *arguments: str) -> str:
@@ -68,7 +78,7 @@ def run(example: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py", *SHOWN}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py", *SHOWN, *SERVING}
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

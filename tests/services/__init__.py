@@ -5,6 +5,7 @@ with RedisServer(append_only=True) as server:
 """
 
 from tests.services.mariadb import MariaDbServer
+from tests.services.onebus import OnebusServer
 from tests.services.postgres import PostgresServer
 from tests.services.process import MissingService, Server, ServiceFailed
 from tests.services.redis import RedisCluster, RedisSentinel, RedisServer
@@ -12,6 +13,7 @@ from tests.services.redis import RedisCluster, RedisSentinel, RedisServer
 __all__ = [
     "MariaDbServer",
     "MissingService",
+    "OnebusServer",
     "PostgresServer",
     "RedisCluster",
     "RedisSentinel",
