@@ -47,7 +47,7 @@ bench: $(INSTALLED) servers node ## Measure the log on each store, and queues be
 
 clean: ## Remove the virtual environment and everything else that was made here
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf bench/peers/busmq/node_modules tests/interop/node_modules
+	rm -rf bench/peers/busmq/node_modules tests/js/node_modules tests/interop/node_modules
 	find src tests examples scripts -name __pycache__ -prune -exec rm -rf {} +
 
 servers node browser:

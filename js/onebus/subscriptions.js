@@ -1,6 +1,9 @@
 /** @typedef {import("./positions.js").Batch} Batch */
 /** @typedef {(data: any, globalId: number, messageId: number) => void} Callback */
 
+/** How many batches are kept for a subscription that is behind. */
+const MAX_WAITING = 1_000;
+
 class Subscription {
   /** Whether it missed something, or does not know yet where it stands: then it has to be caught up. */
   isBehind;
@@ -197,6 +200,8 @@ export class Subscriptions {
 function fallBehind(one, batch) {
   one.isBehind = true;
   const [from, to] = batch.covers[one.channel] ?? [0, -1];
+  // Whoever forgets what was heard will only have to ask once more.
+  if (one.waiting.length >= MAX_WAITING) one.waiting = [];
   if (to >= from) one.waiting.push(batch);
 }
 

@@ -84,7 +84,7 @@ export class Tabs {
   /** Leave the connection to the other tabs. */
   stop() {
     this.#resign();
-    clearTimeout(this.#doubt);
+    this.#quieten();
     this.#life.abort();
     this.#radio?.close();
     this.#radio = null;
@@ -102,13 +102,16 @@ export class Tabs {
       this.#ears.onBatch(this.wire.positions.describe(wish.channels.keys()));
     } else if (this.#radio) {
       this.#post({ type: "wish", tab: this.#id, wish });
-      this.#doubt ??= setTimeout(() => this.#queue({ steal: true }), PATIENCE);
+      this.#doubt ??= setTimeout(() => this.#takeOver(), PATIENCE);
     }
   }
 
-  /**
-   * @param {{steal?: boolean}} how
-   */
+  #takeOver() {
+    this.#quieten();
+    this.#queue({ steal: true });
+  }
+
+  /** @param {{steal?: boolean}} how */
   #queue({ steal = false } = {}) {
     const { signal } = this.#life;
     const name = /** @type {string} */ (this.#name);

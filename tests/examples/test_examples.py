@@ -49,6 +49,13 @@ SHOWN = {
         "Ann reads 4: take an umbrella",
         "the memory of /weather: ['it will rain', 'it rains', 'take an umbrella']",
     ],
+    "work.py": [
+        "job 1 done at attempt 1",
+        "job 2 done at attempt 1",
+        "job 3 done at attempt 2",
+        "job 4 done at attempt 1",
+        "job 5 done at attempt 1",
+    ],
     "request_reply.py": [
         "No one serves 'squares'. Start a server, and ask again.",
         "7 x 7 = 49",

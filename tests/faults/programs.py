@@ -4,19 +4,26 @@ Each prints one line per thing that happened, so that the test knows what was ac
 """
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 
+import uvicorn
+
 from onebus import Bus
 from onebus.errors import StoreUnavailable
+from onebus.http import Consumer, HttpMessage
 from onebus.stores import create_store
 from onebus.stores.base import StoreOptions
 from onebus.stores.following import claimant, follow
+from onebus.web import app
+from onebus.web.queues.settings import QueueSettings
 from tests.messages import batch_of, claimed_ids, texts_of
 
 BATCH_SIZE = 50
 APPENDERS = 4
+MAX_ATTEMPTS = 5
 
 
 def say(*words: object) -> None:
@@ -107,6 +114,26 @@ async def push_delayed(url: str, name: str) -> None:
         await asyncio.Event().wait()
 
 
+async def serve_queues(url: str, port: str) -> None:
+    """Serve the queues of a bus over HTTP; who holds a message for two seconds loses it."""
+    settings = QueueSettings(pending_timeout=2, max_attempts=MAX_ATTEMPTS)
+    config = uvicorn.Config(app(Bus(url), queues=settings), port=int(port), lifespan="on", log_level="error")
+    await uvicorn.Server(config).serve()
+
+
+async def work_over_http(url: str, name: str) -> None:
+    """Handle the messages of a queue, except those that are poison; print each, and how often it was handed out."""
+
+    async def handle(message: HttpMessage) -> None:
+        say("handled", message.id, message.attempts)
+        if message.payload == "poison":
+            raise ValueError("poison")
+
+    logging.disable()
+    async with Consumer(url, queue=name) as consumer:
+        await consumer.work(handle, concurrency=32, timeout=2, retry_delay=0.05)
+
+
 PROGRAMS = {
     program.__name__: program
     for program in (
@@ -118,6 +145,8 @@ PROGRAMS = {
         open_and_close,
         consume_and_hang,
         push_delayed,
+        serve_queues,
+        work_over_http,
     )
 }
 

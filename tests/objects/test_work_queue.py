@@ -405,7 +405,7 @@ async def test_a_consumer_that_attaches_does_not_shorten_the_life_of_a_work_queu
 
 async def test_a_delayed_message_comes_when_it_is_due(bus: Bus, name: str) -> None:
     async with bus.work_queue(name) as queue:
-        await queue.push("later", delay_seconds=0.2)
+        await queue.push("later", delay_seconds=1)
         assert await queue.next() == []
 
         (held,) = await queue.next(wait_seconds=30)

@@ -5,7 +5,7 @@ if something went wrong. A queue by its name is asked with leases, and answers w
 """
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
@@ -89,6 +89,11 @@ class WordsOfMany:
 
     def done(self, message_id: int, lease: str) -> Exchange[bool]:
         return self._change(message_id, "done", {"lease": lease})
+
+    def done_many(self, messages: Sequence[HttpMessage]) -> Exchange[set[int]]:
+        """Ask for the ids of those that were not held any more."""
+        body = {"messages": [{"id": message.id, "lease": message.lease} for message in messages]}
+        return Exchange("POST", f"{self._path}/done", lambda _, answer: set(answer["lost"]), body)
 
     def release(self, message: HttpMessage, delay: float) -> Exchange[bool]:
         return self._change(message.id, "release", {"lease": message.lease, "delay": delay})

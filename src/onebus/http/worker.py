@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 from onebus.errors import BusError, InvalidArgument, ServerUnavailable
 from onebus.http.exchange import Exchange, WordsOfMany
 from onebus.http.message import HttpMessage
+from onebus.http.reports import Reports
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class Worker:
         self._words = words
         self._handler = handler
         self._settings = settings
+        self._reports = Reports(words, self._patiently)
         self._free = asyncio.Semaphore(settings.concurrency)
         self._running: set[asyncio.Task[None]] = set()
 
@@ -99,27 +101,28 @@ class Worker:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        await self._reports.close()
 
     async def _handle(self, message: HttpMessage) -> None:
         extending = asyncio.create_task(self._keep(message), name=f"onebus-keeps {message.id}")
         try:
             await self._handler(message)
         except asyncio.CancelledError:
-            await self._report(self._words.release(message, 0.0), message)
+            await self._report(message, self._patiently(self._words.release(message, 0.0)))
             raise
         except Exception:
             _log.exception("message %s could not be handled; it is given back", message.id)
-            await self._report(self._words.release(message, self._settings.retry_delay), message)
+            await self._report(message, self._patiently(self._words.release(message, self._settings.retry_delay)))
         else:
-            await self._report(self._words.done(message.id, message.lease), message)
+            await self._report(message, self._reports.done(message))
         finally:
             extending.cancel()
             await asyncio.gather(extending, return_exceptions=True)
 
-    async def _report(self, exchange: Exchange[bool], message: HttpMessage) -> None:
+    async def _report(self, message: HttpMessage, report: Awaitable[bool]) -> None:
         try:
             async with asyncio.timeout(self._settings.timeout):
-                if not await self._patiently(exchange):
+                if not await report:
                     _log.warning("message %s was not held any more; it may be handled again", message.id)
         except (TimeoutError, BusError) as error:
             _log.warning("the server could not be told about message %s: %s", message.id, error)

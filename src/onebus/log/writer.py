@@ -228,7 +228,9 @@ class LogWriter:
         limits: WriterLimits | None = None,
         compress: bool = False,
         unheard: Unheard | None = None,
+        gather: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """With ``gather``, each batch waits for it before it leaves, for others to come along."""
         self._append = append
         self._clock = clock
         self._limits = limits = limits or WriterLimits()
@@ -238,6 +240,7 @@ class LogWriter:
         self._max_waiting_bytes = limits.max_waiting_bytes
         self._compress = compress
         self._unheard = unheard
+        self._gather = gather
         self._lanes: dict[str, _Lane] = {}
         self._waiting_bytes = 0
         self._for_room: deque[asyncio.Future[None]] = deque()
@@ -441,6 +444,8 @@ class LogWriter:
     async def _drain(self, log: str, lane: _Lane) -> None:
         try:
             while lane.batches:
+                if self._gather is not None:
+                    await self._gather()
                 batch = lane.leaving = lane.batches.popleft()
                 if batch is lane.open:
                     lane.open = None

@@ -18,6 +18,7 @@ from onebus.log.claims import Lease
 from onebus.message import Message
 from onebus.objects.deadletters import DeadLetters
 from onebus.objects.link import Link
+from onebus.objects.lull import Lull
 from onebus.objects.opened import OpenedBatches
 from onebus.stores.base import Claim, Lost
 from onebus.stores.following import RETRY_SECONDS, SAFETY_POLL_SECONDS
@@ -67,11 +68,12 @@ class _Done(Struct, eq=False):
 class Dispenser:
     """Hands out the messages of one log. It works while it is started."""
 
-    def __init__(self, link: Link, log: str, dead: DeadLetters, *, max_attempts: int | None) -> None:
+    def __init__(self, link: Link, log: str, dead: DeadLetters, *, max_attempts: int | None, lull: Lull) -> None:
         self._link = link
         self._log = log
         self._dead = dead
         self._max_attempts = max_attempts
+        self._lull = lull
         self._wishes: deque[_Wish] = deque()
         self._asked: list[_Wish] = []
         self._done: deque[_Done] = deque()
@@ -118,6 +120,7 @@ class Dispenser:
         wish = _Wish(loop.create_future(), limit, lease_seconds, wait_seconds > 0)
         timer = loop.call_later(wait_seconds, self._lose_patience, wish) if wait_seconds > 0 else None
         self._wishes.append(wish)
+        self._lull.arrive()
         self._ring()
         try:
             return await wish.answer
@@ -137,6 +140,7 @@ class Dispenser:
         """
         done = _Done(asyncio.get_running_loop().create_future(), lease)
         self._done.append(done)
+        self._lull.arrive()
         self._ring()
         await done.answer
 
@@ -164,6 +168,7 @@ class Dispenser:
                 while not self._is_stopping:
                     if not self._has_work:
                         await watch.wait(self._pause_seconds or IDLE_SECONDS)
+                    await self._lull.come()
                     await self._step()
             finally:
                 self._is_stopping = True

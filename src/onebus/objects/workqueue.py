@@ -26,6 +26,7 @@ from onebus.objects.deadletters import DeadLetters
 from onebus.objects.delays import DUE_HEADER, Delays
 from onebus.objects.dispenser import MAX_HANDED_AT_ONCE, Dispenser, Held
 from onebus.objects.link import Link
+from onebus.objects.lull import Lull
 from onebus.objects.places import place_of_object
 from onebus.objects.queues import QueueState, queue_state
 from onebus.objects.unfinished import Unfinished
@@ -68,11 +69,12 @@ class WorkQueue:
         self._log = place_of_object("queue", name)
         self._later_log = f"{self._log}|later"
         limits = replace(link.limits, max_batch_bytes=MAX_BATCH_BYTES)
-        self._writer = LogWriter(self._append, clock=link.clock, limits=limits)
+        self._lull = Lull()
+        self._writer = LogWriter(self._append, clock=link.clock, limits=limits, gather=self._lull.come)
         self._delays = Delays(link, self._later_log, self._log, link.events)
         self.dead = DeadLetters(link, f"{self._log}|dead", self._log, self._live_for_ever)
         """The messages that could not be handled."""
-        self._dispenser = Dispenser(link, self._log, self.dead, max_attempts=max_attempts)
+        self._dispenser = Dispenser(link, self._log, self.dead, max_attempts=max_attempts, lull=self._lull)
         self._is_open = False
         self._has_appended = False
 
@@ -138,6 +140,7 @@ class WorkQueue:
         """
         self._check_open()
         value, kind = pack(data)
+        self._lull.arrive()
         if key is None and not headers and not delay_seconds:
             return await self._writer.append_value(self._log, value, kind)
         entry = Entry(value, kind, key, headers)

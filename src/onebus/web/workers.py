@@ -47,6 +47,7 @@ class Workers:
                     self._workers = [self._alive(*one) for one in self._workers]
             finally:
                 self._stop()
+                del os.environ[SHARED_FOLDER]
         for one, handler in before.items():
             signal.signal(one, handler)
         signal.raise_signal(self._ended_by)
