@@ -1,6 +1,7 @@
 """Clients that are held: which of two polls is, how many may be, and what happens when one goes away or is slow."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from onebus.web import Answer, Request, Visitor
 from onebus.web.feeds import attendance
 from tests.eventually import eventually
 from tests.web.conftest import OpenDoor
-from tests.web.exchange import Reply
+from tests.web.exchange import FRAME_END, Reply
 from tests.web.server import FeedServer
 
 # Two polls of one client
@@ -185,6 +186,26 @@ async def test_a_client_that_was_slow_gets_everything_in_order(bus: Bus, open_do
             got.extend(data[0] for data in await slow.data())
 
     assert got == list(range(100))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_long_past_comes_in_pieces_that_fit_into_the_memory(
+    bus: Bus, web: FeedServer, chat: str, count: int
+) -> None:
+    channels = [f"{chat}/{number}" for number in range(count)]
+    for number in range(90 // count):
+        for channel in channels:
+            await bus.publish(channel, [number, "x" * 50_000])
+
+    got: dict[str, list[int]] = {channel: [] for channel in channels}
+    async with web.poll(dict.fromkeys(channels, 0)) as reply:
+        while sum(map(len, got.values())) < 90:
+            chunk = await reply.chunk()
+            assert len(chunk) < 1.2 * 1024 * 1024
+            for message in json.loads(chunk.removesuffix(FRAME_END)):
+                got[message["channel"]].append(message["data"][0])
+
+    assert list(got.values()) == count * [list(range(90 // count))]
 
 
 # Errors
