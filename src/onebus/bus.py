@@ -85,8 +85,10 @@ class Bus(Emitter):
         Raises:
             AlreadyConnected: it is connected.
             NotConnected: it was disconnected before it was connected.
+            UsedAfterFork: it was connected before this process was forked.
             StoreUnavailable, AccessDenied, InvalidUrl, MissingDriver: a store cannot be opened.
         """
+        self.link.check_process()
         if self._store is not None:
             raise AlreadyConnected("already connected")
         store = self._store = create_store(self.url, self._options)
@@ -107,9 +109,10 @@ class Bus(Emitter):
     async def disconnect(self) -> None:
         """Detach every object and close the stores; ``offline`` is emitted. Disconnecting twice does nothing.
 
-        What was pushed is stored, and what was fetched but not handed over goes back, before this returns.
+        What was pushed is stored, and what was fetched but not handed over goes back, before this returns. In a forked
+        process this does nothing.
         """
-        if self._store is None or self._is_leaving:
+        if self._store is None or self._is_leaving or self.link.belongs_to_parent:
             return
         store, self._is_leaving = self._store, True
         store.health.off_change(self._health_changed)

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import os
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from onebus.errors import NotConnected
+from onebus.errors import NotConnected, UsedAfterFork
 from onebus.events import Events
 from onebus.log.writer import WriterLimits
 from onebus.objects.ear import Ear
@@ -44,6 +46,8 @@ class Link:
         self.clock = clock or _wall_clock_ms
         self.limits = limits
         self._store: Store | None = None
+        self.belongs_to_parent = False
+        """Whether this process was forked from the one that is connected."""
         self._attached: OrderedDict[object, Attached] = OrderedDict()
         self._closables: dict[str, list[Closable]] = {}
         self._closings = Ear(CLOSED_SIGNAL, self._hear_closing, events)
@@ -57,10 +61,19 @@ class Link:
 
         Raises:
             NotConnected: the bus is not connected.
+            UsedAfterFork: it was connected before this process was forked.
         """
         if self._store is None:
+            self.check_process()
             raise NotConnected("The bus is not connected. Await bus.connect() first, or use it in `async with`.")
         return self._store
+
+    def check_process(self) -> None:
+        """Raise `UsedAfterFork` if the connection belongs to the process from which this one was forked."""
+        if self.belongs_to_parent:
+            raise UsedAfterFork(
+                "This bus was connected before the process was forked. Create another one in the new process."
+            )
 
     def check_connected(self) -> None:
         """Raise `NotConnected` if the bus is not connected."""
@@ -68,6 +81,12 @@ class Link:
 
     def connected(self, store: Store) -> None:
         self._store = store
+        _connected.add(self)
+
+    def leave_to_parent(self) -> None:
+        """Never use the connection again: two processes that talk over it at once would both be misunderstood."""
+        self.belongs_to_parent = True
+        self._store = None
 
     async def disconnected(self) -> None:
         """Detach every object, and end what runs for them."""
@@ -85,6 +104,7 @@ class Link:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         self._store = None
+        _connected.discard(self)
 
     # Who is attached
 
@@ -146,6 +166,18 @@ class Link:
             return
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
+
+
+_connected: "weakref.WeakSet[Link]" = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for link in tuple(_connected):
+        link.leave_to_parent()
+    _connected.clear()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _others(tasks: set[asyncio.Task[None]]) -> list[asyncio.Task[None]]:

@@ -90,7 +90,7 @@ _front = (
     select(batches.c.last_id, batches.c.size, batches.c.end_byte, batches.c.appended_ms)
     .where(_of_log, batches.c.last_id >= bindparam("first"))
     .order_by(batches.c.last_id)
-    .limit(FRONT_BATCHES_AT_ONCE)
+    .limit(bindparam("limit"))
 )
 _oldest_start = select(batches.c.end_byte - batches.c.size).where(_of_log).order_by(batches.c.last_id).limit(1)
 _delete_between = delete(batches).where(
@@ -320,26 +320,31 @@ class SqlLog:
             first_id = max(first_id, row.last_id - retain.max_count + 1)
         if retain.max_bytes is None and retain.max_age_seconds is None:
             return first_id
+        # Mostly the oldest batch may stay, and with it all that follow.
+        limit = 1
         while True:
-            front = self._transaction.execute(_front, {"log": row.id, "first": first_id})
+            front = self._transaction.execute(_front, {"log": row.id, "first": first_id, "limit": limit})
             for last_id, size, end_byte, appended_ms in front:
                 age_ms, bytes_since = row.now_ms - appended_ms, row.bytes_appended - end_byte + size
                 if not retain.forgets(age_ms=age_ms, bytes_since=bytes_since, is_newest=last_id == row.last_id):
                     return first_id
                 first_id = last_id + 1
-            if len(front) < FRONT_BATCHES_AT_ONCE:
+            if len(front) < limit:
                 return first_id
+            limit = FRONT_BATCHES_AT_ONCE
 
     def _forget_before(self, first_id: int) -> None:
         row = self._row
         if first_id <= row.first_id:
             return
+        has_claims = row.head > row.first_id
         row.first_id = first_id
         row.head = max(row.head, first_id)
-        self._holds.forget_before(first_id)
         self._delete_batches(0, first_id - 1)
-        # What is left of the batch that was cut may all be done by now.
-        self._discard([Hold(first_id, first_id, NO_FENCE, FREE, attempts=0)])
+        if has_claims:
+            self._holds.forget_before(first_id)
+            # What is left of the batch that was cut may all be done by now.
+            self._discard([Hold(first_id, first_id, NO_FENCE, FREE, attempts=0)])
 
     def _announce(self, batch: StoredBatch) -> None:
         """Wake the watchers after the commit, and tell them of the batch if it is small and the only one."""

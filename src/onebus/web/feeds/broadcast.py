@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -12,11 +12,11 @@ from onebus.errors import InvalidArgument
 from onebus.objects.feeds.message import Ids, audience_of
 from onebus.objects.feeds.names import channel_name
 from onebus.payload import pack_json
-from onebus.web.answers import Answer, json
 from onebus.web.feeds.wishes import read_form
 from onebus.web.request import Request
 
-MAX_MESSAGES = 10_000
+JSON: Final = "application/json"
+MAX_MESSAGES: Final = 10_000
 
 
 class Announcement(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,11 +33,11 @@ class Announcement(Struct, frozen=True, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(Announcement | list[Announcement])
 
 
-async def broadcast(bus: Bus, request: Request, site_id: str | None) -> Answer:
+async def broadcast(bus: Bus, request: Request, site_id: str | None) -> tuple[str, bytes]:
     """Publish what a request carries: a form with ``channel`` and ``data``, or one message or several as JSON.
 
-    A form is answered with ``sent``, JSON with the ids of the messages, once they are stored. ``site_id`` is the
-    site of messages that name none.
+    Returns what to answer, and its content type, once they are stored: ``sent`` to a form, the ids of the messages
+    to JSON. ``site_id`` is the site of messages that name none.
 
     Raises:
         InvalidArgument: it cannot be understood; nothing is published.
@@ -48,15 +48,15 @@ async def broadcast(bus: Bus, request: Request, site_id: str | None) -> Answer:
         if "channel" not in fields:
             raise InvalidArgument("Say on which channel to publish: channel=/chat&data=hello")
         await bus.publish(fields["channel"], fields.get("data", ""), site_id=site_id)
-        return Answer(200, "text/html", b"sent")
+        return "text/html", b"sent"
     announced = _read(body)
     if isinstance(announced, Announcement):
-        return json({"id": await _publish(bus, announced, site_id)})
+        return JSON, b'{"id":%d}' % await _publish(bus, announced, site_id)
     if len(announced) > MAX_MESSAGES:
         raise InvalidArgument(f"Publish at most {MAX_MESSAGES} messages at once.")
     for one in announced:
         _check(bus, one, site_id)
-    return json({"ids": await asyncio.gather(*(_publish(bus, one, site_id) for one in announced))})
+    return JSON, msgspec.json.encode({"ids": await asyncio.gather(*(_publish(bus, one, site_id) for one in announced))})
 
 
 def _read(body: bytes) -> Announcement | list[Announcement]:

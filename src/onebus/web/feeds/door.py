@@ -1,7 +1,6 @@
 """The door for feeds: everything below ``message-bus/``."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from onebus.bus import Bus
@@ -70,8 +69,8 @@ class FeedDoor(Door):
             await Answer(200, "text/plain; charset=utf-8", b"OK", headers).send(send)
         elif client_id == "broadcast" and self._settings.allow_broadcast:
             self._check_origin(request)
-            answer = await broadcast(self._bus, request, await self._reception.site(request))
-            await replace(answer, headers={**headers, **answer.headers}).send(send)
+            content_type, body = await broadcast(self._bus, request, await self._reception.site(request))
+            await Answer(200, content_type, body, headers).send(send)
         elif client_id == "_diagnostics":
             await (await self._diagnose(request)).send(send)
         elif request.scope["type"] == "websocket":
