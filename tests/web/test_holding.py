@@ -8,7 +8,7 @@ import pytest
 
 from onebus import Bus
 from onebus.web import Answer, Request, Visitor
-from onebus.web.feeds import attendance
+from onebus.web.feeds import attendance, rooms
 from tests.eventually import eventually
 from tests.web.conftest import OpenDoor
 from tests.web.exchange import FRAME_END, Reply
@@ -104,6 +104,21 @@ async def test_a_client_that_goes_away_frees_its_place_at_once(open_door: OpenDo
         await web.holds(1)
         long_poll.go_away()
         await web.holds(0)
+
+
+async def test_nothing_is_read_from_the_store_while_nobody_is_held(
+    web: FeedServer, chat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "LINGER_SECONDS", 0.0)
+
+    async def is_nobody_reading() -> bool:
+        return all(task.get_name() != "onebus-feeds" for task in asyncio.all_tasks())
+
+    async with web.poll({chat: 0}) as reply:
+        await reply.frame()
+        assert not await is_nobody_reading()
+
+    await eventually(is_nobody_reading)
 
 
 async def test_those_who_want_to_know_hear_who_comes_and_goes(bus: Bus, open_door: OpenDoor, chat: str) -> None:
