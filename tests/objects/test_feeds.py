@@ -394,6 +394,32 @@ async def test_subscribers_go_on_when_everything_was_wiped(alone: Bus, chat: str
         assert await some(subscription, 1) == await some(everything, 1) == ["after"]
 
 
+async def test_subscribers_go_on_when_everything_was_forgotten(connect: Connect, chat: str) -> None:
+    clock = FakeClock()
+    bus = await connect(clock=clock, feed_limits=FeedLimits(max_backlog_age=100))
+    async with bus.subscribe(chat) as subscription:
+        await bus.publish(chat, "before")
+        assert await some(subscription, 1) == ["before"]
+
+        clock.advance(1000)
+        assert await bus.backlog(chat) == []
+        assert await bus.publish(chat, "after") == 2
+
+        assert await some(subscription, 1) == ["after"]
+
+
+async def test_a_bus_that_is_connected_again_publishes_and_subscribes_as_before(
+    bus: Bus, other_bus: Bus, chat: str
+) -> None:
+    await bus.publish(chat, "before")
+    await bus.disconnect()
+    await bus.connect()
+
+    async with bus.subscribe(chat, last_id=0) as subscription:
+        assert await bus.publish(chat, "after") == 2
+        assert await some(subscription, 2) == ["before", "after"]
+
+
 # Sites
 
 

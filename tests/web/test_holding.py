@@ -1,16 +1,17 @@
 """Clients that are held: which of two polls is, how many may be, and what happens when one goes away or is slow."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from onebus import Bus
 from onebus.web import Answer, Request, Visitor
-from onebus.web.feeds import attendance
+from onebus.web.feeds import attendance, rooms
 from tests.eventually import eventually
 from tests.web.conftest import OpenDoor
-from tests.web.exchange import Reply
+from tests.web.exchange import FRAME_END, Reply
 from tests.web.server import FeedServer
 
 # Two polls of one client
@@ -105,6 +106,21 @@ async def test_a_client_that_goes_away_frees_its_place_at_once(open_door: OpenDo
         await web.holds(0)
 
 
+async def test_nothing_is_read_from_the_store_while_nobody_is_held(
+    web: FeedServer, chat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "LINGER_SECONDS", 0.0)
+
+    async def is_nobody_reading() -> bool:
+        return all(task.get_name() != "onebus-feeds" for task in asyncio.all_tasks())
+
+    async with web.poll({chat: 0}) as reply:
+        await reply.frame()
+        assert not await is_nobody_reading()
+
+    await eventually(is_nobody_reading)
+
+
 async def test_those_who_want_to_know_hear_who_comes_and_goes(bus: Bus, open_door: OpenDoor, chat: str) -> None:
     heard: list[tuple[str, str, object]] = []
 
@@ -185,6 +201,26 @@ async def test_a_client_that_was_slow_gets_everything_in_order(bus: Bus, open_do
             got.extend(data[0] for data in await slow.data())
 
     assert got == list(range(100))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_long_past_comes_in_pieces_that_fit_into_the_memory(
+    bus: Bus, web: FeedServer, chat: str, count: int
+) -> None:
+    channels = [f"{chat}/{number}" for number in range(count)]
+    for number in range(90 // count):
+        for channel in channels:
+            await bus.publish(channel, [number, "x" * 50_000])
+
+    got: dict[str, list[int]] = {channel: [] for channel in channels}
+    async with web.poll(dict.fromkeys(channels, 0)) as reply:
+        while sum(map(len, got.values())) < 90:
+            chunk = await reply.chunk()
+            assert len(chunk) < 1.2 * 1024 * 1024
+            for message in json.loads(chunk.removesuffix(FRAME_END)):
+                got[message["channel"]].append(message["data"][0])
+
+    assert list(got.values()) == count * [list(range(90 // count))]
 
 
 # Errors

@@ -8,6 +8,7 @@ import pytest
 from onebus import Bus
 from onebus.errors import InvalidArgument
 from onebus.web import FeedSettings, Request
+from onebus.web.feeds import listener
 from tests.web.conftest import OpenDoor
 from tests.web.exchange import FRAME_END
 from tests.web.server import FeedServer
@@ -319,6 +320,20 @@ def test_settings_that_would_let_nobody_in_are_refused(name: str) -> None:
 
     with pytest.raises(InvalidArgument, match=name):
         FeedSettings(**wrong)
+
+
+async def test_messages_that_are_over_do_not_hide_those_that_follow_them(
+    bus: Bus, web: FeedServer, chat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MAX_BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(listener, "MIN_BYTES_OF_CHANNEL", 1)
+    for number in range(3):
+        await bus.publish(chat, number, max_backlog_age=1000 if number == 2 else 0.001)
+    await bus.publish(chat, "last")
+
+    # One message comes at a time.
+    assert await web.look_for_data({chat: 0}) == [2]
+    assert await web.look_for_data({chat: 3}) == ["last"]
 
 
 # New clients

@@ -11,8 +11,10 @@ from onebus.objects.feeds.limits import FeedLimits
 from onebus.objects.feeds.message import FeedMessage, messages_of_all, messages_of_channel
 from onebus.objects.feeds.names import FEEDS, ChannelName, channel_of_log
 from onebus.objects.link import Link
+from onebus.stores.base import MEBIBYTE
 
 READ_AT_ONCE = 2000
+READ_BYTES_AT_ONCE = 4 * MEBIBYTE
 
 
 class Backlog:
@@ -55,13 +57,17 @@ class Backlog:
                 yield page.messages
             last_id, is_whole = page.reached, page.is_whole
 
-    async def page(self, last_id: int) -> "Page":
-        """Return the messages that follow an id and are not to be forgotten, as many as are read at once."""
-        page = await self._read(last_id)
-        return replace(page, messages=[message for message in page.messages if not self._is_over(message)])
+    async def page(self, last_id: int, *, max_bytes: int = READ_BYTES_AT_ONCE) -> "Page":
+        """Return messages that follow an id and are not to be forgotten: at least one, if there is one."""
+        while True:
+            page = await self._read(last_id, max_bytes)
+            kept = [message for message in page.messages if not self._is_over(message)]
+            if kept or page.is_whole:
+                return replace(page, messages=kept)
+            last_id = page.reached
 
-    async def _read(self, last_id: int) -> "Page":
-        found = await self._link.store.read(self._log, after=last_id, limit=READ_AT_ONCE)
+    async def _read(self, last_id: int, max_bytes: int = READ_BYTES_AT_ONCE) -> "Page":
+        found = await self._link.store.read(self._log, after=last_id, limit=READ_AT_ONCE, max_bytes=max_bytes)
         unread = max(last_id + 1, found.first_id)
         messages = (message for batch in found.batches for message in self._messages(batch))
         return Page(

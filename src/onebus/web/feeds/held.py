@@ -13,6 +13,7 @@ class TooManyClients(BusError):
     """As many clients are held as may be; come back later."""
 
     code = "too_many_clients"
+    retryable = True
 
 
 @dataclass(slots=True)

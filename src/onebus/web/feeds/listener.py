@@ -19,6 +19,9 @@ from onebus.web.feeds.parcels import Parcel, parcel_of
 from onebus.web.feeds.rooms import Rooms
 from onebus.web.feeds.visitor import Visitor
 
+MAX_BYTES_AT_ONCE: Final = 1024 * 1024
+MIN_BYTES_OF_CHANNEL: Final = 16 * 1024
+"""What a client is sent at once of its backlogs, all together, and at least of each."""
 MAX_WAITING_BYTES: Final = 1024 * 1024
 MAX_WAITING_DELIVERIES: Final = 1000
 """What waits for a client that is slow; more than that it is read from the backlog when the client is ready."""
@@ -69,10 +72,11 @@ class Listener:
 
     async def catch_up(self, wishes: Mapping[ChannelName, int | None]) -> Findings:
         """Go to where a client wants to begin in some channels, and return what it finds there."""
+        share = max(MAX_BYTES_AT_ONCE // max(len(wishes), 1), MIN_BYTES_OF_CHANNEL)
         if len(wishes) == 1:
-            caught = [await self._catch_up(*wish) for wish in wishes.items()]
+            caught = [await self._catch_up(*wish, share) for wish in wishes.items()]
         else:
-            caught = await asyncio.gather(*(self._catch_up(*wish) for wish in wishes.items()))
+            caught = await asyncio.gather(*(self._catch_up(*wish, share) for wish in wishes.items()))
         findings, gaps = Findings(), {}
         for channel, found in zip(wishes, caught, strict=True):
             self.positions[channel] = found.position
@@ -184,7 +188,7 @@ class Listener:
         self.positions[channel] = delivery.last_id
         return delivery.findings(self.visitor, position)
 
-    async def _catch_up(self, channel: ChannelName, wish: int | None) -> _Caught:
+    async def _catch_up(self, channel: ChannelName, wish: int | None, max_bytes: int) -> _Caught:
         room = self._rooms.of(channel) if channel in self._entered else None
         if room is not None and wish is not None and room.has_seen(channel, wish):
             return _Caught(wish)
@@ -197,7 +201,7 @@ class Listener:
             if wish is None or wish == -1:
                 return _Caught(newest, has_status=wish is not None)
             wish = max(newest + wish + 1, 0)
-        page = await backlog.page(wish)
+        page = await backlog.page(wish, max_bytes=max_bytes)
         if room is not None:
             room.note(channel, page.last_id)
         if wish > page.last_id:
