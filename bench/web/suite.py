@@ -23,11 +23,15 @@ from bench.web.crowd import Crowd
 from bench.web.exchange import Script, ask, perform, request
 from bench.web.feeds import Follow, Publish
 from bench.web.servers import ANSWER_PATH, FRAME_PATH, Server, bare_fan_out, empty_app, onebus
+from onebus import Bus
+from onebus.web.queues.settings import QueueSettings
 
 T = TypeVar("T")
 
 SIZE = 100
 CONNECTIONS = 100
+WORKERS = 10
+FEW_WAITING = 10
 REQUESTS = "requests/s"
 CYCLES = "cycles/s"
 KILOBYTES = "KB"
@@ -67,6 +71,8 @@ class WebSuite:
             "long-polling": lambda: self.fan_out(LONG_POLLING),
             "many held clients": self.many_held,
             "publishing over HTTP": self.publishes,
+            "the work queue": self.work_queue,
+            "a long work queue": self.long_work_queue,
         }
 
     def feeds(self) -> None:
@@ -130,6 +136,34 @@ class WebSuite:
         own = measurement("sqlite", SIZE, "published over HTTP, durable", median(ours), REQUESTS)
         self.report.add(own)
         self.report.add(comparison(own, "an empty ASGI application", median(theirs), target=targets.HTTP_PUBLISH))
+
+    def work_queue(self) -> None:
+        self.progress.step(f"the work queue, {WORKERS} clients")
+        new = request("POST", "/message/new", _payload())
+        with opened(SqlitePlace) as place, onebus(place.url) as server, empty_app() as empty:
+            ours, theirs = [], []
+            for _ in range(3):
+                theirs.append(_run(_requests(empty.port, new, self.plan.seconds)))
+                ours.append(_run(_cycles(server.port, self.plan.seconds)))
+        what = f"new, next and done over HTTP, durable, {WORKERS} clients"
+        own = measurement("sqlite", SIZE, what, median(ours), CYCLES, target=targets.WORK_CYCLES)
+        self.report.add(own)
+        self.report.add(comparison(own, "an empty ASGI application", median(theirs), target=targets.WORK_EMPTY))
+
+    def long_work_queue(self) -> None:
+        waiting = self.plan.waiting
+        with opened(SqlitePlace) as place:
+            medians = []
+            for count in (FEW_WAITING, waiting):
+                url = place.separate_url()
+                self.progress.step(f"next, with {count} messages waiting")
+                _run(_fill(url, count))
+                with onebus(url) as server:
+                    medians.append(median(_run(_nexts(server.port, self.plan.rounds * 50))))
+        few_ms, many_ms = medians
+        own = measurement("sqlite", SIZE, f"next, with {waiting} messages waiting: median", many_ms, MILLISECONDS)
+        self.report.add(own)
+        self.report.add(comparison(own, f"with {FEW_WAITING} waiting", few_ms, target=targets.LONG_WORK_QUEUE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +282,49 @@ async def _look_at_health(server: Server, times_ms: list[float]) -> None:
         await ask(server.port, request("GET", "/healthz"))
         times_ms.append((time.perf_counter() - began) * 1000)
         await asyncio.sleep(0.01)
+
+
+def _payload() -> bytes:
+    return json.dumps({"payload": "x" * SIZE}).encode()
+
+
+async def _cycles(port: int, seconds: float) -> float:
+    """Return how many messages per second are pushed, taken and done, each by one of some clients."""
+    finished = 0
+    new, take = request("POST", "/message/new", _payload()), request("GET", "/message/next")
+    ends_at = time.perf_counter() + seconds
+
+    def script() -> Script:
+        nonlocal finished
+        while time.perf_counter() < ends_at:
+            yield new
+            taken = json.loads((yield take))
+            done = json.loads((yield request("POST", f"/message/{taken['id']}/status/done")))
+            assert done["status"] == "processed", done
+            finished += 1
+
+    await perform(port, [script() for _ in range(WORKERS)])
+    return finished / seconds
+
+
+async def _nexts(port: int, count: int) -> list[float]:
+    """Return how many milliseconds it takes to be handed a message; as many wait afterwards as before."""
+    times_ms = []
+    for _ in range(count):
+        await ask(port, request("POST", "/message/new", _payload()))
+        began = time.perf_counter()
+        taken = json.loads(await ask(port, request("GET", "/message/next")))
+        times_ms.append((time.perf_counter() - began) * 1000)
+        await ask(port, request("POST", f"/message/{taken['id']}/status/done"))
+    return times_ms
+
+
+async def _fill(url: str, count: int) -> None:
+    """Push messages to the queue behind ``/message/next``."""
+    payloads = ["x" * SIZE] * 10_000
+    async with Bus(url) as bus, bus.queue(QueueSettings().queue, ttl=3600) as queue:
+        for start in range(0, count, len(payloads)):
+            await queue.push_many(payloads[: count - start])
 
 
 async def _requests(port: int, one: bytes, seconds: float) -> float:
