@@ -12,6 +12,7 @@ import uvicorn
 from onebus.bus import Bus
 from onebus.errors import InvalidArgument
 from onebus.web.application import Application, app
+from onebus.web.cork import CorkedProtocol
 from onebus.web.feeds.settings import FeedSettings
 from onebus.web.guard import Guard
 
@@ -105,7 +106,7 @@ class WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                http="httptools",
+                http=CorkedProtocol,
                 ws="websockets-sansio",
                 ws_max_size=MAX_FRAME_BYTES,
                 lifespan="on",
