@@ -67,7 +67,7 @@ export class MessageBus extends Settings {
    *   for the newest message and what comes, -3 for the two newest, …
    */
   subscribe(channel, callback, lastId = -1) {
-    if (typeof channel !== "string") throw new TypeError("A channel is a text, such as /chat.");
+    if (typeof channel !== "string" || channel[0] !== "/") throw new TypeError("A channel is a path, such as /chat.");
     if (typeof callback !== "function") throw new TypeError("Give a function that is called with each message.");
     if (!Number.isInteger(lastId)) throw new TypeError("The last id is a whole number.");
     this.#subscriptions.add(channel, callback, lastId);

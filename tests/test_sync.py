@@ -23,6 +23,7 @@ from onebus.errors import (
     InvalidArgument,
     LeaseLost,
     LogFull,
+    MessagesMissed,
     NotAttached,
     NotConnected,
     NotSerializable,
@@ -30,6 +31,8 @@ from onebus.errors import (
     UsedAfterFork,
     WouldDeadlock,
 )
+from onebus.objects.feeds.limits import FeedLimits
+from onebus.objects.feeds.message import FeedMessage
 from onebus.sync import Bus, Channel, Message, Persistable, Queue
 from onebus.sync.pusher import MAX_UNFINISHED
 
@@ -578,6 +581,89 @@ def test_what_is_published_is_an_event(bus: Bus, other_bus: Bus) -> None:
     assert news.is_subscribed
     news.unsubscribe()
     assert not news.is_subscribed
+
+
+def test_a_channel_is_followed_by_a_loop_that_may_be_left_and_taken_up_again(bus: Bus, other_bus: Bus) -> None:
+    other_bus.feeds.publish_many("/chat", ["forgotten", "one"])
+
+    with bus.subscribe("/chat", last_id=-2) as subscription:
+        assert other_bus.feeds.publish_many("/chat", ["two", "three", "four"]) == [3, 4, 5]
+        received = []
+        for message in subscription:
+            received.append(message.data)
+            if message.data == "two":
+                break
+        received += [message.data for message in subscription.messages(timeout=0.5)]
+
+    assert received == ["one", "two", "three", "four"]
+    assert list(subscription) == []
+
+
+def test_a_loop_hears_of_messages_that_were_forgotten_and_goes_on(url: str) -> None:
+    with Bus(url, feed_limits=FeedLimits(max_backlog_size=2)) as bus:
+        bus.feeds.publish_many("/chat", [1, 2, 3, 4])
+        with bus.subscribe("/chat", last_id=1) as subscription:
+            with pytest.raises(MessagesMissed) as missed:
+                next(iter(subscription))
+            received = [message.data for message in subscription.messages(timeout=0.5)]
+
+    assert (missed.value.first, missed.value.last) == (2, 2)
+    assert received == [3, 4]
+
+
+def test_callbacks_of_a_channel_run_in_threads_and_may_block(bus: Bus, other_bus: Bus) -> None:
+    received: SimpleQueue[str] = SimpleQueue()
+
+    def hear(message: FeedMessage) -> None:
+        assert bus.last_id("/chat") >= message.message_id
+        received.put(message.data)
+
+    bus.subscribe("/chat", hear)
+    other_bus.publish("/chat", "hello")
+
+    assert received.get(timeout=PATIENCE_SECONDS) == "hello"
+    assert bus.unsubscribe("/chat", hear)
+    assert not bus.unsubscribe("/chat", hear)
+
+
+def test_what_channels_remember_is_asked_for(bus: Bus) -> None:
+    bus.publish("/chat", {"a": 1}, user_ids=[7])
+    bus.publish("/news", "n")
+
+    assert [message.user_ids for message in bus.backlog("/chat")] == [[7]]
+    assert [message.channel for message in bus.feeds.global_backlog()] == ["/chat", "/news"]
+    assert bus.feeds.last_ids("/chat", "/news", "/none") == {"/chat": 1, "/news": 1, "/none": 0}
+    newest = bus.feeds.last_message("/news")
+    assert newest is not None
+    assert newest.data == "n"
+    bus.feeds.reset()
+    assert bus.last_id("/chat") == 0
+
+
+def test_feeds_are_switched_off_and_on(bus: Bus) -> None:
+    subscription = bus.subscribe("/chat")
+    bus.feeds.off()
+
+    assert list(subscription) == []
+    assert bus.publish("/chat", "nobody hears") == 0
+    bus.feeds.on()
+    assert bus.publish("/chat", "everybody does") == 1
+
+
+def test_a_cache_is_a_dictionary_that_all_processes_share(bus: Bus, other_bus: Bus) -> None:
+    with bus.cache("animals") as cache, other_bus.cache("animals") as other:
+        cache["frogs"] = 5
+        other["toads"] = 3
+        eventually(lambda: dict(other) == dict(cache) == {"frogs": 5, "toads": 3})
+
+        assert other.get_or_set("frogs", lambda: 0) == 5
+        assert other.get_or_set("newts", lambda: 1) == 1
+        del cache["toads"]
+        eventually(lambda: dict(other) == dict(cache) == {"frogs": 5, "newts": 1})
+        with pytest.raises(KeyError):
+            del cache["toads"]
+        other.clear()
+        eventually(lambda: len(cache) == 0)
 
 
 def test_a_service_answers_several_requests_at_the_same_time(bus: Bus, other_bus: Bus) -> None:

@@ -196,6 +196,8 @@ export class Tabs {
     this.#others.set(tab, wish);
     this.#serve();
     if (wish.epoch && wire.positions.epoch && wish.epoch !== wire.positions.epoch) wire.again();
+    // The clocks of hidden tabs go slowly; whoever is looked at does not wait for them.
+    if (wish.isVisible && wire.transport === null) wire.wake();
     this.#post({ type: "batch", batch: wire.positions.describe(wish.channels.keys()) });
     this.#post({ type: "transport", transport: wire.transport });
   }

@@ -6,7 +6,7 @@ import { WebSocketLine } from "./websocket.js";
 
 /** @typedef {import("./settings.js").TransportName} TransportName */
 
-/** How long to wait after a connection that worked has ended, at most, so that not all clients come back at once. */
+/** How long to wait at most, in milliseconds, after an end that many clients may have had at the same time. */
 const SPREAD = 1_000;
 
 /** @typedef {{isStreamed: boolean, hasData: boolean}} Outcome */
@@ -58,8 +58,7 @@ export class Wire {
    * @param {Map<string, number>} wanted from where; those that are followed already go on from where they are
    */
   follow(wanted) {
-    const isOld = (/** @type {string} */ channel) => this.#wanted.has(channel);
-    const joined = [...wanted.keys()].filter((channel) => !isOld(channel));
+    const joined = [...wanted.keys()].filter((channel) => !this.#wanted.has(channel));
     const left = [...this.#wanted.keys()].filter((channel) => !wanted.has(channel));
     this.#wanted = wanted;
     for (const channel of joined) {
@@ -80,10 +79,15 @@ export class Wire {
     else this.again();
   }
 
+  /** Wait no longer, if it waits. */
+  wake() {
+    this.#pause.end();
+  }
+
   /** Begin anew. */
   again() {
     this.#attempt.abort();
-    this.#pause.end();
+    this.wake();
   }
 
   close() {

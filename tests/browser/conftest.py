@@ -6,10 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, async_playwright
+from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
 from tests.browser.server import WebServer
 from tests.services.process import MissingService, find_program
+
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +27,8 @@ def chromium() -> str:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        # Containers often have little shared memory, and no sandbox for root.
-        arguments = ["--disable-dev-shm-usage"]
-        browser = await playwright.chromium.launch(executable_path=chromium, args=arguments)
+        # Containers often have little shared memory.
+        browser = await playwright.chromium.launch(executable_path=chromium, args=["--disable-dev-shm-usage"])
         yield browser
         await browser.close()
 

@@ -252,6 +252,7 @@ test("nonsense is refused", () => {
   const bus = new MessageBus();
 
   assert.throws(() => bus.subscribe(7, see), TypeError);
+  assert.throws(() => bus.subscribe("chat", see), TypeError);
   assert.throws(() => bus.subscribe("/chat", "see"), TypeError);
   assert.throws(() => bus.subscribe("/chat", see, "7"), TypeError);
 });

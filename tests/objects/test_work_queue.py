@@ -1,11 +1,12 @@
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from onebus import Bus
-from onebus.errors import InvalidArgument, LeaseLost, NotAttached
+from onebus.errors import CorruptBatch, InvalidArgument, LeaseLost, NotAttached
 from onebus.log.batch import Entry, Kind
 from onebus.objects.dispenser import Held
 from onebus.objects.workqueue import WorkQueue
@@ -13,6 +14,7 @@ from onebus.stores.base import Claim, Store
 from tests.backings import on_async_stores
 from tests.clock import FakeClock
 from tests.eventually import eventually
+from tests.messages import batch_of
 from tests.objects.conftest import Connect
 
 pytestmark = on_async_stores
@@ -359,6 +361,35 @@ async def test_dead_letters_are_pushed_once_more(bus: Bus, name: str) -> None:
         assert [one.message.data for one in await queue.next()] == ["a"]
 
 
+async def test_a_batch_that_cannot_be_read_is_put_aside_and_reported(bus: Bus, name: str) -> None:
+    errors: list[Exception] = []
+    bus.on("error", errors.append)
+    blob = bytearray(batch_of("broken"))
+    blob[-1] ^= 1
+    await bus.link.store.append(f"queue:{name}", bytes(blob))
+    async with bus.work_queue(name) as queue:
+        await queue.push("good")
+
+        assert ids(await queue.next()) == [2]
+
+        async def is_reported() -> bool:
+            return [type(error) for error in errors] == [CorruptBatch]
+
+        assert await eventually(is_reported)
+        state = await queue.state()
+        assert (state.waiting, state.held) == (0, 2)
+
+
+async def test_a_large_batch_is_handed_out_piece_by_piece(bus: Bus, name: str) -> None:
+    async with bus.queue(name) as producer, bus.work_queue(name) as queue:
+        await producer.push_many([f"{number:100}" for number in range(1, 301)])
+
+        taken = [await queue.next(7) for _ in range(43)]
+
+        numbers = [int(one.message.data) for some in taken for one in some]
+        assert numbers == list(range(1, 301))
+
+
 # The same queue
 
 
@@ -405,11 +436,12 @@ async def test_a_consumer_that_attaches_does_not_shorten_the_life_of_a_work_queu
 
 async def test_a_delayed_message_comes_when_it_is_due(bus: Bus, name: str) -> None:
     async with bus.work_queue(name) as queue:
-        await queue.push("later", delay_seconds=1)
-        assert await queue.next() == []
+        due = time.time() + 0.3
+        await queue.push("later", delay_seconds=0.3)
 
         (held,) = await queue.next(wait_seconds=30)
 
+        assert time.time() >= due
         assert held.message.data == "later"
         assert held.message.headers == {}
 

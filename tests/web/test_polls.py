@@ -371,3 +371,25 @@ async def test_a_client_that_asks_for_the_epoch_is_told_what_it_missed(bus: Bus,
     assert [message["data"] for message in messages] == [6, 7, 8]
     assert [message["channel"] for message in from_the_start] == ["/__epoch", chat, chat, chat]
     assert [message["data"] for message in told_nothing] == [6, 7, 8]
+
+
+async def test_a_client_that_asks_for_the_epoch_is_told_what_it_missed_since_the_beginning_if_it_was_there(
+    bus: Bus, web: FeedServer, chat: str
+) -> None:
+    epoch, _ = await web.look({chat: -1, "__epoch": ""})
+    for number in range(1, 9):
+        await bus.publish(chat, number, max_backlog_size=3)
+
+    gap, *messages = await web.look({chat: 0, "__epoch": epoch["data"]})
+
+    assert (gap["channel"], gap["data"]) == ("/__gap", {chat: [1, 5]})
+    assert [message["data"] for message in messages] == [6, 7, 8]
+
+
+async def test_a_client_that_asks_for_the_epoch_and_the_newest_messages_learns_that_there_are_none(
+    web: FeedServer, chat: str
+) -> None:
+    _, status = await web.look({chat: -3, "__epoch": ""})
+
+    assert (status["channel"], status["data"]) == ("/__status", {chat: 0})
+    assert await web.look({chat: -3}) == []

@@ -188,7 +188,8 @@ async def test_to_look_takes_nothing(client: httpx.AsyncClient) -> None:
     await say(client, "a")
 
     assert (await client.head("/message/next")).status_code == 200
-    assert (await client.get("/message/new")).status_code == 405
+    wrong = await client.get("/message/new")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert (await client.get("/message/other")).status_code == 404
 
     assert (await client.get("/message/next")).json()["id"] == 1

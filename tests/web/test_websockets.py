@@ -90,9 +90,11 @@ async def test_every_command_that_follows_channels_is_answered_with_one_array(we
         first = await client.hear()
         await client.say(channels={chat: 0}, epoch=first[0]["data"])
         second = await client.hear()
+        await client.say(channels={})
+        sign_of_life = await client.hear()
 
     assert [message["channel"] for message in first] == ["/__epoch"]
-    assert second == []
+    assert second == sign_of_life == []
 
 
 async def test_an_epoch_that_is_another_one_is_told(bus: Bus, web: FeedServer, chat: str) -> None:

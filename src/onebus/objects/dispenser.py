@@ -7,13 +7,14 @@ share one. Nothing is fetched ahead: a message is leased when somebody is there 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
 
-from onebus.errors import BusError, CorruptBatch, LeaseLost, StoreUnavailable
+from onebus.errors import BusError, CorruptBatch, LeaseLost, NotAttached, StoreUnavailable
 from onebus.log.claims import Lease
 from onebus.message import Message
 from onebus.objects.deadletters import DeadLetters
@@ -138,6 +139,8 @@ class Dispenser:
         Raises:
             LeaseLost: the message is not held any more.
         """
+        if self._working is None or self._working.done():
+            raise _closed(self._log)
         done = _Done(asyncio.get_running_loop().create_future(), lease)
         self._done.append(done)
         self._lull.arrive()
@@ -161,21 +164,25 @@ class Dispenser:
     # Working
 
     async def _work(self, say_ready: Callable[[None], None]) -> None:
-        async with self._link.store.watch(self._log) as watch:
-            self._watch = watch
-            say_ready(None)
-            try:
+        try:
+            async with self._link.store.watch(self._log) as watch:
+                self._watch = watch
+                say_ready(None)
                 while not self._is_stopping:
                     if not self._has_work:
                         await watch.wait(self._pause_seconds or IDLE_SECONDS)
                     await self._lull.come()
                     await self._step()
-            finally:
-                self._is_stopping = True
                 self._send_away()
-            await self._step()
-            while self._done or self._unwanted:
                 await self._step()
+                while self._done or self._unwanted:
+                    await self._step()
+        finally:
+            # Nobody may hang, whatever has happened.
+            self._is_stopping = True
+            self._send_away()
+            _fail(self._done, _closed(self._log))
+            self._done.clear()
 
     @property
     def _has_work(self) -> bool:
@@ -187,7 +194,8 @@ class Dispenser:
         """Do all that is asked for, in one request to the store if nothing goes wrong."""
         done, wishes = self._next_done(), self._next_wishes()
         others = len(self._wishes)
-        settled = [one.lease for one in done.values()] + self._buried
+        buried = len(self._buried)
+        settled = _joined([one.lease for one in done.values()] + self._buried)
         self._pause_seconds = 0.0
         try:
             if self._unwanted:
@@ -200,7 +208,7 @@ class Dispenser:
             _fail([*done.values(), *wishes], error)
             self._rest(RETRY_SECONDS if isinstance(error, StoreUnavailable) else SAFETY_POLL_SECONDS)
         else:
-            del self._buried[: len(settled) - len(done)]
+            del self._buried[:buried]
             self._confirm(done, claim.lost)
             await self._hand_out(claim, wishes)
             if wishes and _has_found_all(claim, wishes):
@@ -327,12 +335,28 @@ class Dispenser:
         self._pause_seconds = max(min(seconds, SAFETY_POLL_SECONDS), 0.001)
 
 
+def _joined(leases: list[Lease]) -> list[Lease]:
+    """Return leases with neighbours that have the same fence made one: a range costs a store no more than one id."""
+    joined: list[Lease] = []
+    for lease in sorted(leases, key=attrgetter("first")):
+        last = joined[-1] if joined else None
+        if last is not None and last.last + 1 == lease.first and last.fence == lease.fence:
+            joined[-1] = Lease(last.first, lease.last, last.fence)
+        else:
+            joined.append(lease)
+    return joined
+
+
 def _has_found_all(claim: Claim, wishes: Sequence[_Wish]) -> bool:
     is_short = claim.count < sum(wish.limit for wish in wishes)
     return is_short and sum(len(batch.blob) for batch in claim.batches) < SMALL_BYTES
 
 
-def _fail(requests: Sequence[_Done | _Wish], error: BusError) -> None:
+def _closed(log: str) -> NotAttached:
+    return NotAttached(f"Nothing is handed out from {log!r} any more: the work queue was closed.")
+
+
+def _fail(requests: Iterable[_Done | _Wish], error: BusError) -> None:
     for request in requests:
         if not request.answer.done():
             request.answer.set_exception(error)

@@ -6,11 +6,16 @@ from typing import Any, Self
 
 from onebus.bus import DEFAULT_URL
 from onebus.bus import Bus as AsyncBus
+from onebus.objects.feeds.limits import FeedLimits
+from onebus.objects.feeds.message import FeedMessage
+from onebus.objects.feeds.names import SiteLookup
 from onebus.objects.link import Clock
 from onebus.objects.queue import DEFAULT_TTL_SECONDS
 from onebus.objects.queues import QueueState
+from onebus.sync.cache import DistributedCache
 from onebus.sync.channel import Channel
-from onebus.sync.events import Emitter
+from onebus.sync.events import Emitter, Handler
+from onebus.sync.feeds import Feeds, FeedSubscription
 from onebus.sync.persistable import Persisted
 from onebus.sync.portal import Portal
 from onebus.sync.pubsub import PubSub
@@ -34,6 +39,8 @@ class Bus(Emitter):
         deadline_seconds: float = 10.0,
         max_message_bytes: int = 1024 * 1024,
         clock: Clock | None = None,
+        feed_limits: FeedLimits | None = None,
+        site_id_lookup: SiteLookup | None = None,
     ) -> None:
         self.wrapped = AsyncBus(
             url,
@@ -42,11 +49,15 @@ class Bus(Emitter):
             deadline_seconds=deadline_seconds,
             max_message_bytes=max_message_bytes,
             clock=clock,
+            feed_limits=feed_limits,
+            site_id_lookup=site_id_lookup,
         )
         """The bus that runs in the thread."""
         self.portal = Portal()
         """The way into the thread."""
         super().__init__(self.portal, self.wrapped.events)
+        self.feeds = Feeds(self.portal, self.wrapped.feeds)
+        """The channels to which `publish` publishes."""
 
     @classmethod
     def create(cls, url: str | Sequence[str] = DEFAULT_URL, **options: Any) -> Self:
@@ -121,6 +132,32 @@ class Bus(Emitter):
     def persistify(self, name: str, target: Any, properties: Iterable[str]) -> Persisted:
         """Return an object that stands for `target`; see `onebus.Bus.persistify`."""
         return Persisted(self.portal, self.wrapped.persistify(name, target, properties))
+
+    def cache(self, name: str, *, app_version: str = "") -> DistributedCache:
+        """Return a dictionary that all processes share; see `onebus.Bus.cache`."""
+        return DistributedCache(self.portal, self.wrapped.cache(name, app_version=app_version))
+
+    def publish(self, channel: str, data: Any, **options: Any) -> int:
+        """Publish JSON data on a channel, and return its id there once it is stored; see `onebus.Bus.publish`."""
+        return self.feeds.publish(channel, data, **options)
+
+    def subscribe(
+        self, channel: str | None = None, callback: Handler | None = None, *, last_id: int = -1
+    ) -> FeedSubscription:
+        """Follow a channel, or all channels, with an iterator or with a callback; see `onebus.Bus.subscribe`."""
+        return self.feeds.subscribe(channel, callback, last_id=last_id)
+
+    def unsubscribe(self, channel: str | None = None, callback: Handler | None = None) -> bool:
+        """End the subscriptions of a channel that have a callback; see `onebus.Bus.unsubscribe`."""
+        return self.feeds.unsubscribe(channel, callback)
+
+    def backlog(self, channel: str, last_id: int = 0, *, site_id: str | None = None) -> list[FeedMessage]:
+        """Return the messages of a channel that follow an id, as far as they are remembered."""
+        return self.feeds.backlog(channel, last_id, site_id=site_id)
+
+    def last_id(self, channel: str, *, site_id: str | None = None) -> int:
+        """Return the id of the newest message of a channel; 0 if there has never been one."""
+        return self.feeds.last_id(channel, site_id=site_id)
 
     def service(self, name: str) -> Service:
         """Return an object to serve requests to the service `name`, or to make them; see `onebus.Bus.service`."""

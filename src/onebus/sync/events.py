@@ -47,12 +47,12 @@ class Emitter:
 
     def on(self, event: str, handler: Handler) -> Handler:
         """Call a function whenever an event happens. Returns the function."""
-        self._portal.post(self._events.on, event, Relay(self._portal, _plain(handler)))
+        self._portal.post(self._events.on, event, Relay(self._portal, checked_plain(handler)))
         return handler
 
     def once(self, event: str, handler: Handler) -> Handler:
         """Call a function the next time an event happens. Returns the function."""
-        relay = Relay(self._portal, _plain(handler), forget=lambda relay: self._events.off(event, relay))
+        relay = Relay(self._portal, checked_plain(handler), forget=lambda relay: self._events.off(event, relay))
         self._portal.post(self._events.on, event, relay)
         return handler
 
@@ -61,7 +61,8 @@ class Emitter:
         self._portal.post(self._events.off, event, handler)
 
 
-def _plain(handler: Handler) -> Handler:
+def checked_plain(handler: Handler) -> Handler:
+    """Return a handler, which has to be a plain function."""
     if inspect.iscoroutinefunction(handler):
         raise InvalidArgument("Handlers of a blocking bus are plain functions; async ones are for onebus.Bus.")
     return handler

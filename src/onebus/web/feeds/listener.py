@@ -209,10 +209,11 @@ class Listener:
         first = page.messages[0].message_id if page.messages else page.reached + 1
         is_missing = first > wish + 1 and not looks_back and (wish > 0 or self.has_been_here)
         seen = [message for message in page.messages if self.visitor.sees(message)]
+        knows_not_where = looks_back and not seen and self.epoch is not None
         return _Caught(
             page.reached,
             parcel_of(seen) if seen else None,
-            has_status=len(seen) < len(page.messages),
+            has_status=len(seen) < len(page.messages) or knows_not_where,
             gap=(wish + 1, first - 1) if is_missing else None,
             is_whole=page.is_whole,
         )

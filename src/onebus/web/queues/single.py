@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from onebus.errors import BusError, InvalidArgument, LeaseLost
+from onebus.web.answers import json
 from onebus.web.asgi import Send
 from onebus.web.queues.info import InfoPage
 from onebus.web.queues.reading import content, number
@@ -31,7 +32,7 @@ MAX_REMEMBERED_BYTES: Final = 16 * 1024 * 1024
 
 MAX_ID_DIGITS: Final = 15
 
-FORM: Final = "application/x-www-form-urlencoded"
+FORM: Final = b"application/x-www-form-urlencoded"
 
 
 _Route = Callable[[Request, Send], Awaitable[None]]
@@ -98,7 +99,8 @@ class SingleQueue:
             # To look must not take anything.
             await reply(send, {}, with_body=False)
         else:
-            await _fail(send, "method_not_allowed", f"{request.path} wants {method}.", status=405)
+            trouble = Failed(Trouble("method_not_allowed", f"{request.path} wants {method}."))
+            await json(trouble, status=405, headers={"allow": method}).send(send)
 
     async def _add(self, request: Request, send: Send) -> None:
         body = await request.body(max_bytes=self._max_body_bytes)
@@ -163,9 +165,14 @@ class _Handed:
 
 
 def _payload(request: Request, body: bytes) -> Any:
-    if request.headers.get("content-type", "").startswith(FORM):
+    if _is_form(request):
         return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)).get("payload")
     return content(_new_decoder, body).payload
+
+
+def _is_form(request: Request) -> bool:
+    # Every message passes here, and most requests have no use for the rest of their headers.
+    return any(name == b"content-type" and value.startswith(FORM) for name, value in request.scope["headers"])
 
 
 def _text_of(payload: Any) -> str:
