@@ -142,6 +142,25 @@ async def test_those_who_want_to_know_hear_who_comes_and_goes(bus: Bus, open_doo
     assert heard[1:] == [("left", "me", 7)]
 
 
+async def test_a_client_that_is_turned_away_when_it_comes_is_not_held(open_door: OpenDoor, chat: str) -> None:
+    left: list[str] = []
+
+    def turn_away(visitor: Visitor) -> None:
+        raise PermissionError(visitor.client_id)
+
+    web = await open_door(
+        on_connect=turn_away,
+        on_disconnect=lambda visitor: left.append(visitor.client_id),
+        on_middleware_error=lambda request, problem: Answer(403, "text/plain", b"not today"),
+    )
+
+    async with web.poll({chat: 0}) as reply:
+        response = await reply.whole()
+
+    assert (response.status, response.body) == (403, b"not today")
+    assert (len(web.door.held), left) == (0, [])
+
+
 async def test_admins_see_who_is_held(open_door: OpenDoor, chat: str) -> None:
     web = await open_door(
         user_id_lookup=lambda request: "ann", is_admin_lookup=lambda request: "x-admin" in request.headers

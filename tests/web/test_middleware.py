@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
@@ -42,6 +42,21 @@ async def test_the_middleware_answers_polls_and_leaves_the_rest_to_the_applicati
     assert not bus.is_connected
 
 
+async def test_an_application_may_keep_silent_about_its_start_and_end() -> None:
+    bus = Bus("memory://")
+
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await shop(scope, receive, send)
+
+    async with standing_in_front_of(silent, bus) as web:
+        response = await web.get("/open")
+        assert bus.is_connected
+
+    assert response.body == b"shop /open"
+    assert not bus.is_connected
+
+
 async def test_errors_of_the_application_are_not_touched(bus: Bus) -> None:
     async with standing_in_front_of(shop, bus) as web:
         theirs = await web.get("/broken")
@@ -69,8 +84,9 @@ async def test_the_bus_is_connected_before_the_application_starts_and_until_it_h
     assert not bus.is_connected
 
 
+@pytest.mark.parametrize("raises", [True, False])
 @pytest.mark.parametrize("step", ["startup", "shutdown"])
-async def test_the_bus_is_disconnected_when_the_application_fails_to_start_or_end(step: str) -> None:
+async def test_the_bus_is_disconnected_when_the_application_fails_to_start_or_end(step: str, raises: bool) -> None:
     bus = Bus("memory://")
     said: list[str] = []
     messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
@@ -80,6 +96,9 @@ async def test_the_bus_is_disconnected_when_the_application_fails_to_start_or_en
             await receive()
             await send({"type": f"lifespan.{one}.{'failed' if one == step else 'complete'}"})
             if one == step:
+                # Starlette says so and raises, too.
+                if raises:
+                    raise LookupError("out of stock")
                 return
 
     async def receive() -> Message:
@@ -88,7 +107,8 @@ async def test_the_bus_is_disconnected_when_the_application_fails_to_start_or_en
     async def send(message: Message) -> None:
         said.append(message["type"])
 
-    await Middleware(inner, bus)({"type": "lifespan"}, receive, send)
+    with pytest.raises(LookupError) if raises else nullcontext():
+        await Middleware(inner, bus)({"type": "lifespan"}, receive, send)
 
     assert said[-1] == f"lifespan.{step}.failed"
     assert not bus.is_connected

@@ -19,7 +19,7 @@ class Life:
         self._look = look
         self._close = close
         self._connects = False
-        self._is_started = False
+        self._was_answered = False
 
     async def live(self, scope: Scope, receive: Receive, send: Send, inner: App | None = None) -> None:
         """Answer the web server from its start to its end, around another application that may want to hear of both."""
@@ -34,7 +34,7 @@ class Life:
             return startup.pop() if startup else await receive()
 
         async def sent(message: Message) -> None:
-            self._is_started = self._is_started or message["type"] == "lifespan.startup.complete"
+            self._was_answered = True
             if message["type"] in _ENDS:
                 await self._end()
             await send(message)
@@ -43,11 +43,12 @@ class Life:
             try:
                 await inner(scope, received, sent)
             except Exception:
-                # Whoever fails at the start says in this way that it does not care for starts and ends.
-                if self._is_started:
+                # Whoever fails before it has answered says in this way that it does not care for starts and ends.
+                if self._was_answered:
                     await self._end()
                     raise
-            else:
+            if self._was_answered:
+                await self._end()
                 return
         await sent({"type": "lifespan.startup.complete"})
         await receive()
@@ -61,6 +62,8 @@ class Life:
             await self._look()
 
     async def _end(self) -> None:
+        # It may be called twice.
         await self._close()
         if self._connects:
+            self._connects = False
             await self._bus.disconnect()

@@ -137,9 +137,9 @@ class Reception:
             raise NotAttached("The feeds are switched off at the moment.")
         settings = self.settings
         with self.held.hold(listener, transport):
+            if settings.on_connect is not None:
+                await outcome(settings.on_connect(listener.visitor))
             try:
-                if settings.on_connect is not None:
-                    await outcome(settings.on_connect(listener.visitor))
                 yield
             finally:
                 listener.close()
