@@ -9,6 +9,7 @@ import base64
 import binascii
 import hmac
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from onebus.web.answers import Answer, error
@@ -34,15 +35,19 @@ class Guard:
         """Return what to answer to a request that must not pass."""
         if request.path.startswith(OPEN_PATHS) and request.method in _HARMLESS:
             return None
-        if request.method not in _HARMLESS and not self._origins.allow(request):
+        if b"origin" in request.raw_headers and not self._may_come_from_there(request):
             text = f"Pages of {request.headers['origin']} may not change anything here. Allow that with --origin."
             return error(403, "origin_denied", text)
         if not self._secret:
-            return None if _host(request) in _THIS_MACHINE else error(403, "host_denied", _HOST_DENIED)
+            names_us = _is_this_machine(request.raw_headers.get(b"host", b""))
+            return None if names_us else error(403, "host_denied", _HOST_DENIED)
         if request.method == "OPTIONS" or self._knows_secret(request):
             return None
         challenge = {"www-authenticate": 'Basic realm="onebus", charset="UTF-8"'}
         return error(401, "secret_needed", "Give the secret: Authorization: Bearer SECRET", headers=challenge)
+
+    def _may_come_from_there(self, request: Request) -> bool:
+        return request.method in _HARMLESS or self._origins.allow(request)
 
     def _knows_secret(self, request: Request) -> bool:
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
@@ -65,9 +70,11 @@ _HOST_DENIED = (
 )
 
 
-def _host(request: Request) -> str:
-    host = request.headers.get("host", "").lower()
-    return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+@lru_cache(maxsize=1000)
+def _is_this_machine(host: bytes) -> bool:
+    name = host.decode("latin-1").lower()
+    name = name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.partition(":")[0]
+    return name in _THIS_MACHINE
 
 
 def _decoded(value: str) -> bytes:

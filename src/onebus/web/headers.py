@@ -1,18 +1,18 @@
 """The headers of a request, of which few are ever looked at: none is decoded before."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar, overload
 
 T = TypeVar("T")
 
 
 class Headers(Mapping[str, str]):
-    """Headers by their names, in any case; of several with one name, the last."""
+    """Headers by their names, in any case."""
 
     __slots__ = ("_raw",)
 
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
-        self._raw = dict(raw)
+    def __init__(self, raw: Mapping[bytes, bytes]) -> None:
+        self._raw = raw
 
     def __getitem__(self, name: str) -> str:
         return self._raw[name.lower().encode("latin-1")].decode("latin-1")

@@ -21,7 +21,9 @@ class Origins:
 
     def allow(self, request: Request) -> bool:
         """Return whether a request comes from no page, from a page of this server, or from one that is allowed."""
-        origin = request.headers.get("origin", "").lower()
+        if b"origin" not in request.raw_headers:
+            return True
+        origin = request.headers["origin"].lower()
         if not origin or self._is_listed(origin):
             return True
         return urlsplit(origin).netloc == request.headers.get("host", "").lower()

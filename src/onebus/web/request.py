@@ -20,7 +20,12 @@ class Request:
         self.receive = receive
         self.method: str = scope.get("method", "GET")
         self.path = _path_below_mount(scope)
-        self.headers = Headers(scope["headers"])
+        self.raw_headers: dict[bytes, bytes] = dict(scope["headers"])
+        """The headers as they came, by their names in lower case; of several with one name, the last."""
+
+    @property
+    def headers(self) -> Headers:
+        return Headers(self.raw_headers)
 
     @property
     def query(self) -> str:

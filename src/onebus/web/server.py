@@ -1,6 +1,7 @@
 """A web server for a bus: one process, or several that share a port."""
 
 import asyncio
+import gc
 import resource
 import socket
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from onebus.web.guard import Guard
 BACKLOG: Final = 4096
 """Connections that may wait to be accepted: clients come back all at once after a restart."""
 STOPPING_SECONDS: Final = 10
+GARBAGE_BEFORE_COLLECTION: Final = 20_000
 MAX_FRAME_BYTES: Final = 1024 * 1024
 
 
@@ -93,6 +95,9 @@ def run(settings: ServerSettings, listener: socket.socket) -> None:
         ),
         guard=Guard(secret=settings.secret, origins=settings.origins),
     )
+    # What lives as long as the server need not be looked at again and again, and requests leave little garbage.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_BEFORE_COLLECTION, 20, 20)
     server = WebServer(application, settings)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listener]))
@@ -109,6 +114,7 @@ class WebServer(uvicorn.Server):
                 http=CorkedProtocol,
                 ws="websockets-sansio",
                 ws_max_size=MAX_FRAME_BYTES,
+                ws_per_message_deflate=False,
                 lifespan="on",
                 log_level="warning",
                 access_log=False,

@@ -64,7 +64,7 @@ class FeedDoor(Door):
         if not client_id:
             await Answer(404, "", b"not found").send(send)
             return
-        headers = {**NO_CACHE, **self._origins.headers(request), **await self._reception.extra_headers(request)}
+        headers = await self._headers(request)
         if request.method == "OPTIONS":
             await Answer(200, "text/plain; charset=utf-8", b"OK", headers).send(send)
         elif client_id == "broadcast" and self._settings.allow_broadcast:
@@ -80,6 +80,12 @@ class FeedDoor(Door):
             await EventStream(self._reception, request, client_id, headers).serve(send)
         else:
             await Poll(self._reception, request, client_id, headers).serve(send)
+
+    async def _headers(self, request: Request) -> Mapping[str, str]:
+        extra = await self._reception.extra_headers(request)
+        if not extra and b"origin" not in request.raw_headers:
+            return NO_CACHE
+        return {**NO_CACHE, **self._origins.headers(request), **extra}
 
     async def answer_to(self, request: Request, problem: Exception) -> Answer:
         if self._settings.on_middleware_error is not None:
