@@ -14,6 +14,7 @@ from onebus import Bus
 from onebus.web import FeedSettings
 from onebus.web.application import Application
 from onebus.web.asgi import App
+from onebus.web.cork import CorkedProtocol
 from onebus.web.feeds.door import FeedDoor
 from onebus.web.queues.door import QueueDoor
 from onebus.web.queues.settings import QueueSettings
@@ -94,10 +95,12 @@ class FeedServer(WebServer):
 
 
 @asynccontextmanager
-async def running_server(app: App, close: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
+async def running_server(
+    app: App, close: Callable[[], Awaitable[None]], *, http: type[asyncio.Protocol] = CorkedProtocol
+) -> AsyncIterator[int]:
     """Run an application and give its port; ``close`` lets everybody go who is held at the end."""
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, http=http, port=port, log_level="warning"))
     running = asyncio.create_task(server.serve())
 
     async def is_started() -> bool:
@@ -114,9 +117,13 @@ async def running_server(app: App, close: Callable[[], Awaitable[None]]) -> Asyn
 
 @asynccontextmanager
 async def serving(
-    bus: Bus, settings: FeedSettings | None = None, *, queues: QueueSettings | None = None
+    bus: Bus,
+    settings: FeedSettings | None = None,
+    *,
+    queues: QueueSettings | None = None,
+    http: type[asyncio.Protocol] = CorkedProtocol,
 ) -> AsyncIterator[FeedServer]:
     door = FeedDoor(bus, settings)
     application = Application(bus, door, QueueDoor(bus, queues))
-    async with running_server(application, application.close) as port:
+    async with running_server(application, application.close, http=http) as port:
         yield FeedServer(port, door)

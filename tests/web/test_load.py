@@ -7,10 +7,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from onebus import Bus
 from onebus.objects.feeds.limits import FeedLimits
 from onebus.web import FeedSettings
+from onebus.web.cork import CorkedProtocol
 from tests.backings import Backing
 from tests.conftest import running
 from tests.services import OnebusServer
@@ -69,16 +71,20 @@ async def ids_of_clients(ask: Ask, bus: Bus, channel: str, count: int) -> list[l
 @pytest.mark.parametrize(
     "backing", [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in ("memory", "redis")], indirect=True
 )
-@pytest.mark.parametrize(("is_streaming", "seconds"), [(True, 5), (False, 3)], ids=["streaming", "long-polling"])
+@pytest.mark.parametrize(
+    ("is_streaming", "seconds", "http"),
+    [(True, 5, CorkedProtocol), (True, 3, HttpToolsProtocol), (False, 3, CorkedProtocol)],
+    ids=["streaming", "streaming-without-lanes", "long-polling"],
+)
 async def test_no_client_misses_a_message_or_gets_one_twice(
-    backing: Backing, chat: str, is_streaming: bool, seconds: int
+    backing: Backing, chat: str, is_streaming: bool, seconds: int, http: type[asyncio.Protocol]
 ) -> None:
     count = seconds * MESSAGES_PER_SECOND
     settings = FeedSettings(long_polling_interval=INTERVAL_SECONDS)
 
     async with (
         Bus(backing.url, feed_limits=FeedLimits(max_backlog_size=count)) as bus,
-        serving(bus, settings) as web,
+        serving(bus, settings, http=http) as web,
     ):
 
         def ask(last_id: int) -> AbstractAsyncContextManager[Reply]:

@@ -1,11 +1,9 @@
 """`onebus serve`: the bus as a web server."""
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onebus.bus import DEFAULT_URL
 from onebus.cli.options import Stores
 from onebus.cli.output import redacted
 from onebus.errors import MissingDriver
@@ -42,11 +40,31 @@ def serve(
     long_polling_interval: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="How long a poll is held.")
     ] = 25.0,
+    queue: Annotated[str, typer.Option(metavar="QUEUE", help="The queue behind /message/new and /message/next.")] = (
+        "messages"
+    ),
+    pending_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            envvar="ONEBUS_PENDING_TIMEOUT",
+            show_envvar=True,
+            help="How long a worker has for a message before another one gets it.  [default: 10]",
+        ),
+    ] = None,
+    max_attempts: Annotated[
+        int | None,
+        typer.Option(min=1, help="After how many deliveries a message goes to the dead letters; else never."),
+    ] = None,
 ) -> None:
     """Serve the bus over HTTP until Ctrl-C.
 
-    /message-bus/ serves its channels, /healthz tells whether the store can be reached, /metrics how much is going on.
+    /message-bus/ serves its channels, /message/ and /queues/ its queues, /onebus.js the client for browsers; /healthz
+    tells whether the store can be reached, /metrics how much is going on.
     """
+    from onebus.bus import DEFAULT_URL
+
     try:
         from onebus.web.server import ServerSettings
     except ImportError:
@@ -63,11 +81,16 @@ def serve(
         allow_broadcast=broadcast,
         max_clients=max_clients,
         long_polling_interval=long_polling_interval,
+        queue=queue,
+        pending_timeout=pending_timeout,
+        max_attempts=max_attempts,
     )
     _serve(settings)
 
 
 def _serve(settings: "ServerSettings") -> None:
+    import asyncio
+
     from onebus.web.server import run
     from onebus.web.workers import Workers
 

@@ -5,7 +5,11 @@ of the operating system where one would do, and those are what a small answer mo
 import asyncio
 from typing import Any, cast
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from onebus.web.asgi import Scope
+from onebus.web.lane import LANE
 
 _HEAD = b"HTTP/1."
 
@@ -43,8 +47,30 @@ class Cork:
         return getattr(self._transport, name)
 
 
+class CorkedLane:
+    """The lane of one connection."""
+
+    __slots__ = ("_flow", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
+        self._transport = transport
+        self._flow = flow
+
+    @property
+    def is_free(self) -> bool:
+        return not self._flow.write_paused and not self._transport.is_closing()
+
+    def write(self, chunk: bytes) -> None:
+        self._transport.write(chunk)
+
+
 class CorkedProtocol(HttpToolsProtocol):
-    """HTTP over transports with corks."""
+    """HTTP over transports with corks, and lanes beside them."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast("asyncio.Transport", Cork(transport, self.loop)))
+        self._lane = CorkedLane(self.transport, self.flow)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        cast("Scope", self.scope)[LANE] = self._lane

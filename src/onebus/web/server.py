@@ -16,6 +16,7 @@ from onebus.web.application import Application, app
 from onebus.web.cork import CorkedProtocol
 from onebus.web.feeds.settings import FeedSettings
 from onebus.web.guard import Guard
+from onebus.web.queues.settings import QueueSettings
 
 BACKLOG: Final = 4096
 """Connections that may wait to be accepted: clients come back all at once after a restart."""
@@ -42,6 +43,12 @@ class ServerSettings:
     """Held at the same time by each worker."""
     long_polling_interval: float = 25.0
     """Seconds for which a poll is held."""
+    queue: str = "messages"
+    """The queue behind ``/message/…``."""
+    pending_timeout: float | None = None
+    """Seconds that a worker has for a message; by default what the environment says, or 10."""
+    max_attempts: int | None = None
+    """After how many deliveries a message goes to the dead letters; None tries for ever."""
 
     def __post_init__(self) -> None:
         if not self.secret and not is_this_machine(self.host):
@@ -58,6 +65,27 @@ class ServerSettings:
 
     def bus(self) -> Bus:
         return Bus(self.stores)
+
+    def application(self) -> Application:
+        """Return what is served.
+
+        Raises:
+            InvalidArgument: it cannot be served like this.
+        """
+        queues = QueueSettings(queue=self.queue, max_attempts=self.max_attempts)
+        if self.pending_timeout is not None:
+            queues = replace(queues, pending_timeout=self.pending_timeout)
+        return app(
+            self.bus(),
+            feeds=FeedSettings(
+                allow_broadcast=self.allow_broadcast,
+                max_active_clients=self.max_clients,
+                long_polling_interval=self.long_polling_interval,
+                origins=self.origins,
+            ),
+            queues=queues,
+            guard=Guard(secret=self.secret, origins=self.origins),
+        )
 
     def listen(self) -> tuple["ServerSettings", socket.socket]:
         """Take the port, and return it with these settings, which then name it even if any port was good.
@@ -85,16 +113,7 @@ def is_this_machine(host: str) -> bool:
 def run(settings: ServerSettings, listener: socket.socket) -> None:
     """Serve until a signal ends it; then whoever is held gets an answer."""
     _allow_many_connections()
-    application = app(
-        settings.bus(),
-        feeds=FeedSettings(
-            allow_broadcast=settings.allow_broadcast,
-            max_active_clients=settings.max_clients,
-            long_polling_interval=settings.long_polling_interval,
-            origins=settings.origins,
-        ),
-        guard=Guard(secret=settings.secret, origins=settings.origins),
-    )
+    application = settings.application()
     # What lives as long as the server need not be looked at again and again, and requests leave little garbage.
     gc.freeze()
     gc.set_threshold(GARBAGE_BEFORE_COLLECTION, 20, 20)

@@ -51,6 +51,11 @@ class Findings:
         return b"[" + b",".join(self.pieces) + b"]"
 
     @cached_property
+    def chunk(self) -> bytes:
+        """The frame as a chunk of HTTP/1.1."""
+        return b"%x\r\n%b\r\n" % (len(self.frame), self.frame)
+
+    @cached_property
     def frame(self) -> bytes:
         """All of it as one frame of a stream. JSON has no line ends in it, so nothing else looks like its end."""
         return self.array + FRAME_END

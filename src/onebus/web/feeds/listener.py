@@ -14,6 +14,7 @@ from onebus.errors import StoreUnavailable
 from onebus.objects.feeds.backlog import Backlogs
 from onebus.objects.feeds.names import ChannelName
 from onebus.web.feeds.delivery import Delivery
+from onebus.web.feeds.express import Express
 from onebus.web.feeds.findings import GAP, Findings
 from onebus.web.feeds.parcels import Parcel, parcel_of
 from onebus.web.feeds.rooms import Rooms
@@ -61,6 +62,8 @@ class Listener:
         self._is_called = False
         self._loop = asyncio.get_running_loop()
         self._bell: asyncio.Future[None] | None = None
+        self.express: Express | None = None
+        """A way to the client that needs no task, while it waits for nothing but messages."""
 
     # Following
 
@@ -109,6 +112,13 @@ class Listener:
     # What the rooms bring
 
     def deliver(self, channel: ChannelName, delivery: Delivery) -> None:
+        if self.express is not None and self._is_waiting and self.express.is_free:
+            findings = self._findings(channel, delivery)
+            if findings is not None:
+                self.express.send(findings)
+            if self._is_behind:
+                self._ring()
+            return
         self.waiting_bytes += delivery.size
         if self.waiting_bytes > MAX_WAITING_BYTES or len(self._arrived) >= MAX_WAITING_DELIVERIES:
             self.fell_behind()
@@ -131,6 +141,10 @@ class Listener:
         """Let whoever awaits `next`, or is about to, look around."""
         self._is_called = True
         self._ring()
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._bell is not None and not self._bell.done()
 
     def _ring(self) -> None:
         if self._bell is not None and not self._bell.done():

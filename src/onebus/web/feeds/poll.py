@@ -6,11 +6,13 @@ from typing import Final
 from onebus.web.answers import Answer, raw_headers
 from onebus.web.asgi import Send
 from onebus.web.feeds.attendance import attended
+from onebus.web.feeds.express import Express
 from onebus.web.feeds.findings import EMPTY_FRAME, Findings
 from onebus.web.feeds.held import TooManyClients
 from onebus.web.feeds.listener import Listener
 from onebus.web.feeds.reception import Reception
 from onebus.web.feeds.wishes import Wishes, wishes_of
+from onebus.web.lane import lane_of
 from onebus.web.request import Request
 
 JSON: Final = "application/json; charset=utf-8"
@@ -87,6 +89,9 @@ class Poll:
         }
         await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
         traffic = self._reception.traffic
+        lane = lane_of(self._request.scope)
+        if lane is not None:
+            listener.express = Express(lane, traffic, self._transport)
         while True:
             frame = findings.frame
             await send({"type": "http.response.body", "body": frame, "more_body": True})
