@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -262,26 +264,19 @@ async def _many_held(server: Server, clients: int, rounds: int) -> Held:
     crowd = Crowd(server.port, STREAMING.poll)
     await _assemble(crowd, clients, lambda: _held(server))
     bytes_each = (server.resident_bytes - before) / clients
-    health_ms: list[float] = []
-    looking = asyncio.create_task(_look_at_health(server, health_ms))
+    looking = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.web.health", str(server.port), stdout=PIPE, stdin=PIPE
+    )
     lasts = []
     for number in range(rounds):
         marker = f"round-{number}-".ljust(SIZE, "x")
         body = json.dumps({"channel": "/bench", "data": marker}).encode()
         lasts.append(await _last_ms(crowd, clients, marker, server, request("POST", "/message-bus/broadcast", body)))
         await asyncio.sleep(1)
-    looking.cancel()
+    printed, _ = await looking.communicate(b"enough")
     await crowd.go()
-    health_ms.sort()
+    health_ms = sorted(json.loads(printed))
     return Held(bytes_each, median(lasts), health_ms[int(len(health_ms) * 0.99)])
-
-
-async def _look_at_health(server: Server, times_ms: list[float]) -> None:
-    while True:
-        began = time.perf_counter()
-        await ask(server.port, request("GET", "/healthz"))
-        times_ms.append((time.perf_counter() - began) * 1000)
-        await asyncio.sleep(0.01)
 
 
 def _payload() -> bytes:
@@ -309,13 +304,18 @@ async def _cycles(port: int, seconds: float) -> float:
 
 async def _nexts(port: int, count: int) -> list[float]:
     """Return how many milliseconds it takes to be handed a message; as many wait afterwards as before."""
-    times_ms = []
-    for _ in range(count):
-        await ask(port, request("POST", "/message/new", _payload()))
-        began = time.perf_counter()
-        taken = json.loads(await ask(port, request("GET", "/message/next")))
-        times_ms.append((time.perf_counter() - began) * 1000)
-        await ask(port, request("POST", f"/message/{taken['id']}/status/done"))
+    times_ms: list[float] = []
+    new, take = request("POST", "/message/new", _payload()), request("GET", "/message/next")
+
+    def script() -> Script:
+        for _ in range(count):
+            yield new
+            began = time.perf_counter()
+            taken = json.loads((yield take))
+            times_ms.append((time.perf_counter() - began) * 1000)
+            yield request("POST", f"/message/{taken['id']}/status/done")
+
+    await perform(port, [script()])
     return times_ms
 
 

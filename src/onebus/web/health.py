@@ -1,6 +1,8 @@
 """Whether the bus can do its work, for monitors and load balancers."""
 
 import asyncio
+import time
+from math import inf
 from typing import Final
 
 import msgspec
@@ -12,6 +14,10 @@ from onebus.web.answers import Answer, json
 
 PATIENCE_SECONDS: Final = 2.0
 """How long the store may take to answer; a monitor does not wait for much longer."""
+
+
+FRESH_SECONDS: Final = 1.0
+"""How long a sign of life counts, however many ask: a store that goes away is noticed sooner by whoever uses it."""
 
 
 class HealthReport(msgspec.Struct, frozen=True):
@@ -32,6 +38,7 @@ class HealthCheck:
         self._bus = bus
         self._store = ""
         self._product = ""
+        self._looked_at = -inf
 
     async def answer(self) -> Answer:
         """Answer 200 if the store answers, 503 otherwise."""
@@ -51,12 +58,15 @@ class HealthCheck:
         store = self._bus.link.store
         self._store = store.url
         self._product = (await store.inspect()).product
+        self._looked_at = time.monotonic()
 
     async def _reason_to_worry(self) -> str:
         try:
             health = self._bus.link.store.health
             if not health.is_online:
                 return health.reason or "The store cannot be reached."
+            if time.monotonic() < self._looked_at + FRESH_SECONDS:
+                return ""
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.look()
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""A short cut for servers that offer one: what is streamed to thousands of clients is written without waking their tasks.
+"""A short cut for servers that offer one: what is streamed to thousands of clients is written past their tasks.
 
 To wake a task costs more than to write what it would have written.
 """

@@ -1,25 +1,70 @@
 """Sends what has arrived for a client that waits for nothing else, past the task that serves it."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
+
 from onebus.web.feeds.findings import Findings
 from onebus.web.lane import Lane
 from onebus.web.traffic import Traffic
 
 
-class Express:
-    """The short cut to one client whose poll is being streamed."""
+class Express(ABC):
+    """The short cut to one client whose poll is being held."""
 
-    __slots__ = ("_lane", "_traffic", "_transport")
+    __slots__ = ("_lane",)
 
-    def __init__(self, lane: Lane, traffic: Traffic, transport: str) -> None:
+    def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._traffic = traffic
-        self._transport = transport
 
     @property
     def is_free(self) -> bool:
+        """Whether the client gets what is sent now at once."""
         return self._lane.is_free
+
+    @abstractmethod
+    def send(self, findings: Findings) -> None: ...
+
+
+class StreamExpress(Express):
+    """Adds to an answer that is being streamed."""
+
+    __slots__ = ("_traffic", "_transport")
+
+    def __init__(self, lane: Lane, traffic: Traffic, transport: str) -> None:
+        super().__init__(lane)
+        self._traffic = traffic
+        self._transport = transport
 
     def send(self, findings: Findings) -> None:
         chunk = findings.chunk
         self._lane.write(chunk)
         self._traffic.sent(self._transport, findings.count, len(chunk))
+
+
+class AnswerExpress(Express):
+    """Gives the whole answer; whoever serves the client finds that it is done."""
+
+    __slots__ = ("_answer", "_end", "is_used")
+
+    def __init__(self, lane: Lane, answer: Callable[[Findings], Awaitable[None]], end: Callable[[], None]) -> None:
+        super().__init__(lane)
+        self._answer = answer
+        self._end = end
+        self.is_used = False
+
+    @property
+    def is_free(self) -> bool:
+        return not self.is_used and self._lane.is_free
+
+    def send(self, findings: Findings) -> None:
+        self.is_used = True
+        self._end()
+        # While a lane is free its server waits for nothing, so this runs to its end without a task of its own.
+        answering = cast("Coroutine[Any, Any, None]", self._answer(findings))
+        try:
+            answering.send(None)
+        except StopIteration:
+            return
+        answering.close()
+        raise RuntimeError("a server whose lane is free has waited")

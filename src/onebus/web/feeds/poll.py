@@ -1,12 +1,12 @@
 """Polls: answered at once, held until there is something, or streamed."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from onebus.web.answers import Answer, raw_headers
 from onebus.web.asgi import Send
 from onebus.web.feeds.attendance import attended
-from onebus.web.feeds.express import Express
+from onebus.web.feeds.express import AnswerExpress, StreamExpress
 from onebus.web.feeds.findings import EMPTY_FRAME, Findings
 from onebus.web.feeds.held import TooManyClients
 from onebus.web.feeds.listener import Listener
@@ -78,7 +78,15 @@ class Poll:
         await (self._stream(listener, Findings(), send) if self._is_stream else self._answer(Findings(), send))
 
     async def _wait(self, listener: Listener, send: Send) -> None:
-        await self._answer(await _something(listener), send, self._closing_headers)
+        def answer(findings: Findings) -> Awaitable[None]:
+            return self._answer(findings, send, self._closing_headers)
+
+        lane = lane_of(self._request.scope)
+        express = None if lane is None else AnswerExpress(lane, answer, listener.end)
+        listener.express = express
+        findings = await _something(listener)
+        if express is None or not express.is_used:
+            await answer(findings)
 
     async def _stream(self, listener: Listener, findings: Findings, send: Send) -> None:
         headers = {
@@ -91,7 +99,7 @@ class Poll:
         traffic = self._reception.traffic
         lane = lane_of(self._request.scope)
         if lane is not None:
-            listener.express = Express(lane, traffic, self._transport)
+            listener.express = StreamExpress(lane, traffic, self._transport)
         while True:
             frame = findings.frame
             await send({"type": "http.response.body", "body": frame, "more_body": True})

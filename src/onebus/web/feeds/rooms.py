@@ -13,7 +13,9 @@ LINGER_SECONDS: Final = 30.0
 """How long a room stays open for nobody: most clients come back at once."""
 
 
-GUESTS_PER_TURN: Final = 500
+GUESTS_AT_ONCE: Final = 1000
+GUESTS_PER_TURN: Final = 100
+"""So many get a message at once, and of the others so many in each turn of the loop, which does other work between."""
 
 
 class Guest(Protocol):
@@ -75,7 +77,7 @@ class Room:
 
         Whoever gets a later delivery before an earlier one notices, and reads both from the backlog.
         """
-        end = start + GUESTS_PER_TURN
+        end = start + (GUESTS_PER_TURN if start else GUESTS_AT_ONCE)
         for guest in guests[start:end]:
             guest.deliver(channel, delivery)
         if end < len(guests):
