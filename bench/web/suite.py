@@ -26,6 +26,7 @@ from bench.web.exchange import Script, ask, perform, request
 from bench.web.feeds import Follow, Publish
 from bench.web.servers import ANSWER_PATH, FRAME_PATH, Server, bare_fan_out, empty_app, onebus
 from onebus import Bus
+from onebus.log.batch import Entry, Kind
 from onebus.web.queues.settings import QueueSettings
 
 T = TypeVar("T")
@@ -150,7 +151,9 @@ class WebSuite:
         what = f"new, next and done over HTTP, durable, {WORKERS} clients"
         own = measurement("sqlite", SIZE, what, median(ours), CYCLES, target=targets.WORK_CYCLES)
         self.report.add(own)
-        self.report.add(comparison(own, "an empty ASGI application", median(theirs), target=targets.WORK_EMPTY))
+        self.report.add(
+            comparison(own, "requests of an empty ASGI application", median(theirs), target=targets.WORK_EMPTY)
+        )
 
     def long_work_queue(self) -> None:
         waiting = self.plan.waiting
@@ -320,11 +323,11 @@ async def _nexts(port: int, count: int) -> list[float]:
 
 
 async def _fill(url: str, count: int) -> None:
-    """Push messages to the queue behind ``/message/next``."""
-    payloads = ["x" * SIZE] * 10_000
-    async with Bus(url) as bus, bus.queue(QueueSettings().queue, ttl=3600) as queue:
-        for start in range(0, count, len(payloads)):
-            await queue.push_many(payloads[: count - start])
+    """Push messages to the queue behind ``/message/next``, as its door does."""
+    entries = [Entry(b"x" * SIZE, Kind.TEXT)] * 10_000
+    async with Bus(url) as bus, bus.work_queue(QueueSettings().queue) as queue:
+        for start in range(0, count, len(entries)):
+            await queue.push_many(entries[: count - start])
 
 
 async def _requests(port: int, one: bytes, seconds: float) -> float:
