@@ -13,7 +13,7 @@ EXTRAS := redis,postgres,mysql,http,web
 # How many tests run at the same time.
 WORKERS ?= 2
 # The benchmarks that run: make bench SUITES=busmq
-SUITES ?= log busmq
+SUITES ?= log busmq web
 # Further arguments for the program that a target runs: make test ARGS='-k doctor'
 ARGS ?=
 
@@ -42,7 +42,7 @@ check: $(INSTALLED) ## Check format, style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED) servers node ## Measure the log on each store, and queues beside busmq
+bench: $(INSTALLED) servers node ## Measure the log on each store, queues beside busmq, and the web door
 	for suite in $(SUITES); do $(BIN)/python -m bench $$suite $(ARGS); done
 
 clean: ## Remove the virtual environment and everything else that was made here
