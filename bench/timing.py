@@ -47,7 +47,7 @@ class Stopwatch:
         self.batches += 1
         if self.messages >= self._next:
             self._next += self._step
-            self._weights.append(_resident_bytes())
+            self._weights.append(resident_bytes())
 
     def stop(self) -> Span:
         finished_ns = time.monotonic_ns()
@@ -58,5 +58,6 @@ def _growth(weights: Sequence[int]) -> int:
     return max(weights) - weights[0] if weights else 0
 
 
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+def resident_bytes(pid: int | str = "self") -> int:
+    """Return what a process weighs."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES

@@ -17,14 +17,21 @@ Service = TypeVar("Service")
 
 
 @contextmanager
-def running(server: AbstractContextManager[Service]) -> Iterator[Service]:
-    """Run a server; where it is not installed, skip on a laptop and fail in CI."""
+def needing(*absent: type[Exception]) -> Iterator[None]:
+    """Do what needs something that may not be installed; then skip on a laptop and fail in CI."""
     try:
-        started = server.__enter__()
-    except MissingService as error:
+        yield
+    except absent as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(error))
+
+
+@contextmanager
+def running(server: AbstractContextManager[Service]) -> Iterator[Service]:
+    """Run a server, which may not be installed."""
+    with needing(MissingService):
+        started = server.__enter__()
     try:
         yield started
     finally:

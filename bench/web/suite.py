@@ -15,19 +15,22 @@ import msgspec
 import uvloop
 
 from bench import targets
+from bench.latency import percentiles
 from bench.log import crew_of
 from bench.peers.redis import redis_benchmark
 from bench.places import RedisPlace, SqlitePlace, opened
 from bench.progress import Progress
 from bench.report import MILLISECONDS, RATE, Report, comparison, measurement
-from bench.timing import rate_of_both
+from bench.timing import rate_of_both, resident_bytes
+from bench.web.bare import ANSWER_PATH, FRAME_PATH
 from bench.web.crowd import Crowd
 from bench.web.exchange import Script, ask, perform, request
 from bench.web.feeds import Follow, Publish
-from bench.web.servers import ANSWER_PATH, FRAME_PATH, Server, bare_fan_out, empty_app, onebus
+from bench.web.servers import bare_fan_out, empty_app, onebus
 from onebus import Bus
 from onebus.log.batch import Entry, Kind
 from onebus.web.queues.settings import QueueSettings
+from tests.services.process import Server
 
 T = TypeVar("T")
 
@@ -263,10 +266,10 @@ async def _held(server: Server) -> int:
 
 async def _many_held(server: Server, clients: int, rounds: int) -> Held:
     await _held(server)
-    before = server.resident_bytes
+    before = resident_bytes(server.pid)
     crowd = Crowd(server.port, STREAMING.poll)
     await _assemble(crowd, clients, lambda: _held(server))
-    bytes_each = (server.resident_bytes - before) / clients
+    bytes_each = (resident_bytes(server.pid) - before) / clients
     looking = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.web.health", str(server.port), stdout=PIPE, stdin=PIPE
     )
@@ -278,8 +281,7 @@ async def _many_held(server: Server, clients: int, rounds: int) -> Held:
         await asyncio.sleep(1)
     printed, _ = await looking.communicate(b"enough")
     await crowd.go()
-    health_ms = sorted(json.loads(printed))
-    return Held(bytes_each, median(lasts), health_ms[int(len(health_ms) * 0.99)])
+    return Held(bytes_each, median(lasts), percentiles(json.loads(printed)).p99_ms)
 
 
 def _payload() -> bytes:

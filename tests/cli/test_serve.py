@@ -3,7 +3,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cli.command import onebus, onebus_running
 from tests.services.certificate import Certificate
+from tests.services.patience import comes_true
 from tests.services.port import free_port
 
 PATIENCE_SECONDS = 30.0
@@ -165,7 +165,7 @@ def test_workers_share_the_port_and_are_replaced_when_they_die(tmp_path: Path) -
         workers = children_of(server.pid)
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
-        eventually_replaced(server.pid, workers)
+        assert comes_true(lambda: are_replaced(server.pid, workers), PATIENCE_SECONDS)
         with httpx.Client(base_url=address, timeout=PATIENCE_SECONDS) as client:
             after = backlog(client)
         server.terminate()
@@ -186,7 +186,8 @@ def test_the_metrics_of_all_workers_are_added_up(tmp_path: Path) -> None:
                     broadcast(client, "counted")
                 assert backlog(client) == ["counted"]
 
-        assert eventually_shows(address, 'onebus_feed_messages_sent_total{transport="polling"} 10.0')
+        counted = 'onebus_feed_messages_sent_total{transport="polling"} 10.0'
+        assert comes_true(lambda: shows(address, counted), PATIENCE_SECONDS)
 
 
 def children_of(pid: int) -> list[int]:
@@ -195,16 +196,9 @@ def children_of(pid: int) -> list[int]:
     return [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def eventually_replaced(pid: int, old: list[int]) -> None:
-    ends_at = time.monotonic() + PATIENCE_SECONDS
-    while len(set(children_of(pid)) - set(old)) < len(old):
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)
+def are_replaced(pid: int, old: list[int]) -> bool:
+    return len(set(children_of(pid)) - set(old)) == len(old)
 
 
-def eventually_shows(address: str, line: str) -> bool:
-    ends_at = time.monotonic() + PATIENCE_SECONDS
-    while line not in httpx.get(f"{address}/metrics", timeout=PATIENCE_SECONDS).text.splitlines():
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)
-    return True
+def shows(address: str, line: str) -> bool:
+    return line in httpx.get(f"{address}/metrics", timeout=PATIENCE_SECONDS).text.splitlines()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onebus import Bus
-from tests.conftest import running
+from tests.conftest import needing, running
 from tests.interop.page import FOLDER, install, page
 from tests.services import MissingService, OnebusServer, RedisServer, ServiceFailed
 
@@ -27,12 +27,8 @@ ANSWERS = {
 
 @pytest.fixture(scope="module")
 def _installed() -> None:
-    try:
+    with needing(MissingService, ServiceFailed):
         install()
-    except (MissingService, ServiceFailed) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
 
 
 @pytest.fixture(params=["sqlite", "redis"])

@@ -1,14 +1,16 @@
 """A web server in a thread of its own, for clients that block."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 
 from onebus.web.asgi import App
+from tests.services.patience import comes_true
 from tests.services.port import free_port
+
+START_SECONDS = 20.0
 
 
 @contextmanager
@@ -19,11 +21,8 @@ def served_in_a_thread(application: App) -> Iterator[str]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        deadline = time.monotonic() + 20
-        while not server.started:
-            assert thread.is_alive(), "the server did not start"
-            assert time.monotonic() < deadline, "the server did not start in time"
-            time.sleep(0.01)
+        assert comes_true(lambda: server.started or not thread.is_alive(), START_SECONDS), "it did not start in time"
+        assert thread.is_alive(), "it did not start"
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True

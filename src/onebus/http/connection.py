@@ -22,8 +22,16 @@ def headers_with(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"} if secret else {}
 
 
-def limits_of(exchange: Exchange[T]) -> httpx.Timeout:
-    return httpx.Timeout(ANSWER_SECONDS, read=ANSWER_SECONDS + exchange.wait_seconds)
+def request_for(exchange: Exchange[T], client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+    """Return the request that asks what an exchange is about."""
+    limits = httpx.Timeout(ANSWER_SECONDS, read=ANSWER_SECONDS + exchange.wait_seconds)
+    return client.build_request(
+        exchange.method, exchange.path, json=exchange.body, params=exchange.query, timeout=limits
+    )
+
+
+def unavailable(client: httpx.Client | httpx.AsyncClient, error: httpx.TransportError) -> ServerUnavailable:
+    return ServerUnavailable(f"{client.base_url} does not answer: {error!r}.")
 
 
 def read_answer(exchange: Exchange[T], response: httpx.Response) -> T:
@@ -62,13 +70,7 @@ class Connection:
             RequestFailed: it refuses.
         """
         try:
-            response = await self._client.request(
-                exchange.method,
-                exchange.path,
-                json=exchange.body,
-                params=exchange.query,
-                timeout=limits_of(exchange),
-            )
+            response = await self._client.send(request_for(exchange, self._client))
         except httpx.TransportError as error:
-            raise ServerUnavailable(f"{self._client.base_url} does not answer: {error!r}.") from error
+            raise unavailable(self._client, error) from error
         return read_answer(exchange, response)

@@ -7,9 +7,8 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from onebus.errors import ServerUnavailable
 from onebus.http import consumer
-from onebus.http.connection import DEFAULT_URL, headers_with, limits_of, read_answer
+from onebus.http.connection import DEFAULT_URL, headers_with, read_answer, request_for, unavailable
 from onebus.http.exchange import Exchange, words_for
 from onebus.http.leases import Leases
 from onebus.http.message import HttpMessage
@@ -36,15 +35,9 @@ class Connection:
     def ask(self, exchange: Exchange[T]) -> T:
         """Ask the server, as the connection that is awaited does."""
         try:
-            response = self._client.request(
-                exchange.method,
-                exchange.path,
-                json=exchange.body,
-                params=exchange.query,
-                timeout=limits_of(exchange),
-            )
+            response = self._client.send(request_for(exchange, self._client))
         except httpx.TransportError as error:
-            raise ServerUnavailable(f"{self._client.base_url} does not answer: {error!r}.") from error
+            raise unavailable(self._client, error) from error
         return read_answer(exchange, response)
 
 

@@ -94,7 +94,7 @@ class Reception:
         """
         visitor = listener.visitor
         places: Places = {channel_name(name, visitor.site_id): wish for name, wish in wishes.channels.items()}
-        denied = [] if self.settings.may_subscribe is None else await self._denied(visitor, places)
+        denied = await self._denied(visitor, places)
         if denied:
             places = {channel: wish for channel, wish in places.items() if channel.name not in denied}
             if not places:

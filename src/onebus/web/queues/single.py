@@ -171,8 +171,7 @@ def _payload(request: Request, body: bytes) -> Any:
 
 
 def _is_form(request: Request) -> bool:
-    # Every message passes here, and most requests have no use for the rest of their headers.
-    return any(name == b"content-type" and value.startswith(FORM) for name, value in request.scope["headers"])
+    return request.raw_headers.get(b"content-type", b"").startswith(FORM)
 
 
 def _text_of(payload: Any) -> str:
