@@ -1,11 +1,11 @@
 """The servers that are measured, each in a process of its own: onebus, and the least that could do the same work."""
 
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.services import OnebusServer
+from tests.services.port import is_listened_on
 from tests.services.process import Server
 
 HOLD_SECONDS = 600
@@ -28,8 +28,7 @@ class BareServer(Server):
         return [sys.executable, str(Path(__file__).with_name("bare.py")), self._kind, str(self.port)]
 
     def is_ready(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return is_listened_on(self.port)
 
 
 def bare_fan_out() -> BareServer:

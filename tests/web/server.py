@@ -14,10 +14,10 @@ from onebus import Bus
 from onebus.web import FeedSettings
 from onebus.web.application import Application
 from onebus.web.asgi import App
-from onebus.web.cork import CorkedProtocol
 from onebus.web.feeds.door import FeedDoor
 from onebus.web.queues.door import QueueDoor
 from onebus.web.queues.settings import QueueSettings
+from onebus.web.wire.connection import Connection
 from tests.eventually import eventually
 from tests.services.port import free_port
 from tests.web.exchange import Reply, Response, exchange
@@ -86,21 +86,28 @@ class FeedServer(WebServer):
         self.door = door
 
     async def holds(self, count: int) -> None:
-        """Return once so many clients are held."""
+        """Return once so many clients are held, and each knows where it stands."""
 
         async def are_held() -> bool:
-            return len(self.door.held) == count
+            listeners = self.door.held.listeners()
+            return len(listeners) == count and all(listener.positions for listener in listeners)
 
         await eventually(are_held)
 
 
 @asynccontextmanager
 async def running_server(
-    app: App, close: Callable[[], Awaitable[None]], *, http: type[asyncio.Protocol] = CorkedProtocol
+    app: App,
+    close: Callable[[], Awaitable[None]],
+    *,
+    http: type[asyncio.Protocol] = Connection,
+    keep_alive_seconds: int = 5,
 ) -> AsyncIterator[int]:
     """Run an application and give its port; ``close`` lets everybody go who is held at the end."""
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, http=http, port=port, log_level="warning"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=http, port=port, log_level="warning", timeout_keep_alive=keep_alive_seconds)
+    )
     running = asyncio.create_task(server.serve())
 
     async def is_started() -> bool:
@@ -121,7 +128,7 @@ async def serving(
     settings: FeedSettings | None = None,
     *,
     queues: QueueSettings | None = None,
-    http: type[asyncio.Protocol] = CorkedProtocol,
+    http: type[asyncio.Protocol] = Connection,
 ) -> AsyncIterator[FeedServer]:
     door = FeedDoor(bus, settings)
     application = Application(bus, door, QueueDoor(bus, queues))

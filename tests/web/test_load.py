@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from onebus import Bus
 from onebus.objects.feeds.limits import FeedLimits
 from onebus.web import FeedSettings
-from onebus.web.cork import CorkedProtocol
+from onebus.web.wire.connection import Connection
 from tests.backings import Backing
 from tests.conftest import running
 from tests.services import OnebusServer
@@ -73,7 +73,7 @@ async def ids_of_clients(ask: Ask, bus: Bus, channel: str, count: int) -> list[l
 )
 @pytest.mark.parametrize(
     ("is_streaming", "seconds", "http"),
-    [(True, 5, CorkedProtocol), (True, 3, HttpToolsProtocol), (False, 3, CorkedProtocol)],
+    [(True, 5, Connection), (True, 3, HttpToolsProtocol), (False, 3, Connection)],
     ids=["streaming", "streaming-without-lanes", "long-polling"],
 )
 async def test_no_client_misses_a_message_or_gets_one_twice(

@@ -69,12 +69,12 @@ class _Done(Struct, eq=False):
 class Dispenser:
     """Hands out the messages of one log. It works while it is started."""
 
-    def __init__(self, link: Link, log: str, dead: DeadLetters, *, max_attempts: int | None, lull: Lull) -> None:
+    def __init__(self, link: Link, log: str, dead: DeadLetters, *, max_attempts: int | None) -> None:
         self._link = link
         self._log = log
         self._dead = dead
         self._max_attempts = max_attempts
-        self._lull = lull
+        self._lull = Lull()
         self._wishes: deque[_Wish] = deque()
         self._asked: list[_Wish] = []
         self._done: deque[_Done] = deque()
@@ -121,10 +121,10 @@ class Dispenser:
         wish = _Wish(loop.create_future(), limit, lease_seconds, wait_seconds > 0)
         timer = loop.call_later(wait_seconds, self._lose_patience, wish) if wait_seconds > 0 else None
         self._wishes.append(wish)
-        self._lull.arrive()
         self._ring()
         try:
-            return await wish.answer
+            with self._lull:
+                return await wish.answer
         except asyncio.CancelledError:
             if wish.answer.done() and not wish.answer.cancelled() and wish.answer.exception() is None:
                 self.give_back(wish.answer.result())
@@ -143,9 +143,9 @@ class Dispenser:
             raise _closed(self._log)
         done = _Done(asyncio.get_running_loop().create_future(), lease)
         self._done.append(done)
-        self._lull.arrive()
         self._ring()
-        await done.answer
+        with self._lull:
+            await done.answer
 
     def give_back(self, unwanted: Sequence[Held]) -> None:
         """Put messages back to the front that were taken and never handed over."""

@@ -1,33 +1,47 @@
 """Waiting for those who come at the same time, so that they can travel together.
 
 Clients that were answered together ask again within some turns of the event loop. Whoever leaves with the first of them
-makes the others wait for the way there and back, and leaves half empty.
+makes the others wait for the way there and back, and leaves half empty. So half of those who were answered just now are
+waited for, for a moment; the other half gathers while these are on their way. Who travels alone never waits.
 """
 
 import asyncio
+from time import perf_counter
 from typing import Final
 
-QUIET_TURNS: Final = 8
-"""After so many turns of the event loop without a newcomer nobody else is expected."""
-MOST_TURNS: Final = 100
+PATIENCE_SECONDS: Final = 0.0005
+"""How long to wait for the next one who is expected."""
+LONGEST_SECONDS: Final = 0.02
 """However many come, somebody has to leave at some time."""
 
 
 class Lull:
-    """The next moment in which nobody arrives."""
+    """The next good moment to leave. Use it in ``with`` around all that somebody who travels does."""
 
     def __init__(self) -> None:
-        self._arrived = 0
+        self._present = 0
+        self._expected = 0
 
-    def arrive(self) -> None:
-        """Hear of somebody who wants to travel."""
-        self._arrived += 1
+    def __enter__(self) -> None:
+        self._present += 1
+        if self._expected:
+            self._expected -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._expected += 1
 
     async def come(self) -> None:
-        """Return when nobody has arrived for some turns of the event loop."""
-        quiet = turns = 0
-        while quiet < QUIET_TURNS and turns < MOST_TURNS:
-            arrived = self._arrived
+        """Return when more are here than are expected, or when nobody has come for a while."""
+        began = news = perf_counter()
+        present = self._present
+        while True:
             await asyncio.sleep(0)
-            quiet = quiet + 1 if self._arrived == arrived else 0
-            turns += 1
+            if self._present == present and present >= self._expected:
+                break
+            now = perf_counter()
+            if self._present != present:
+                present, news = self._present, now
+            if now - news > PATIENCE_SECONDS or now - began > LONGEST_SECONDS:
+                self._expected = 0
+                break
+        self._present = 0

@@ -74,7 +74,7 @@ class WorkQueue:
         self._delays = Delays(link, self._later_log, self._log, link.events)
         self.dead = DeadLetters(link, f"{self._log}|dead", self._log, self._live_for_ever)
         """The messages that could not be handled."""
-        self._dispenser = Dispenser(link, self._log, self.dead, max_attempts=max_attempts, lull=self._lull)
+        self._dispenser = Dispenser(link, self._log, self.dead, max_attempts=max_attempts)
         self._is_open = False
         self._has_appended = False
 
@@ -140,11 +140,11 @@ class WorkQueue:
         """
         self._check_open()
         value, kind = pack(data)
-        self._lull.arrive()
-        if key is None and not headers and not delay_seconds:
-            return await self._writer.append_value(self._log, value, kind)
-        entry = Entry(value, kind, key, headers)
-        return await (self._delay(entry, delay_seconds) if delay_seconds else self._writer.append(self._log, entry))
+        with self._lull:
+            if key is None and not headers and not delay_seconds:
+                return await self._writer.append_value(self._log, value, kind)
+            entry = Entry(value, kind, key, headers)
+            return await (self._delay(entry, delay_seconds) if delay_seconds else self._writer.append(self._log, entry))
 
     async def push_many(self, entries: Sequence[Entry]) -> list[int]:
         """Push messages as the log keeps them, and return their ids once all are stored."""

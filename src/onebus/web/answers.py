@@ -1,7 +1,6 @@
 """What goes back over HTTP: pages for people, JSON for programs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -21,21 +20,30 @@ from onebus.errors import (
     StoreUnavailable,
 )
 from onebus.web.asgi import Send
+from onebus.web.wire.head import BODYLESS
+
+_FRESH: Final[Mapping[str, str]] = {"cache-control": "no-store"}
+
+_encoder = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A whole response."""
 
     status: int
     content_type: str
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
+
+    @property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers as a web server wants them."""
+        headers = _raw_headers(self.content_type, *self.headers.items())
+        return [(b"content-length", b"%d" % len(self.body)), *headers] if self.status not in BODYLESS else headers
 
     async def send(self, send: Send, *, with_body: bool = True, kind: str = "http.response") -> None:
         """Hand the answer to the web server; without its body for a HEAD request."""
-        headers = [(b"content-length", b"%d" % len(self.body)), *_raw_headers(self.content_type, *self.headers.items())]
-        await send({"type": f"{kind}.start", "status": self.status, "headers": headers})
+        await send({"type": f"{kind}.start", "status": self.status, "headers": self.raw_headers})
         await send({"type": f"{kind}.body", "body": self.body if with_body else b""})
 
 
@@ -56,9 +64,12 @@ def page(html: str) -> Answer:
 
 def json(content: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
     """Answer with JSON that nobody may keep: it tells how things are now."""
-    return Answer(
-        status, "application/json", msgspec.json.encode(content), {"cache-control": "no-store", **(headers or {})}
-    )
+    return Answer(status, "application/json", _encoder.encode(content), {**_FRESH, **headers} if headers else _FRESH)
+
+
+def nothing() -> Answer:
+    """Answer that it was done, and that there is nothing to say."""
+    return Answer(204, "", b"", _FRESH)
 
 
 _STATUS_OF: Final[Mapping[type[BusError], int]] = {

@@ -10,6 +10,7 @@ from typing import Final
 from onebus.errors import BusError
 from onebus.web.answers import Answer, failure
 from onebus.web.asgi import Message, Send
+from onebus.web.lane import lane_of
 from onebus.web.request import ClientGone, Request
 
 CLOSING_SECONDS: Final = 5.0
@@ -39,8 +40,11 @@ class Door(ABC):
         """Return whether a path is this door's to answer."""
 
     @abstractmethod
-    async def serve(self, request: Request, send: Send) -> None:
-        """Answer one request. What it raises before it has sent anything is answered with `answer_to`."""
+    async def serve(self, request: Request, send: Send) -> Answer | None:
+        """Return what to answer to a request, or None when it was answered through ``send``.
+
+        What it raises before it has sent anything is answered with `answer_to`.
+        """
 
     async def answer_to(self, request: Request, problem: Exception) -> Answer:
         """Return what to answer to a request that failed; what is nobody's fault but the program's is raised again."""
@@ -55,22 +59,28 @@ class Door(ABC):
         """Serve a request, and answer whatever goes wrong with it."""
         sending = Sending(send)
         try:
-            await self.serve(request, sending)
+            answer = await self.serve(request, sending)
         except ClientGone:
             return
         except Exception as problem:
             _log.debug("%s %s failed: %s", request.method, request.path, problem)
             if not sending.has_begun:
-                await answer_with(await self.answer_to(request, problem), request, send)
+                answer = await self.answer_to(request, problem)
             elif isinstance(problem, BusError) and request.scope["type"] == "websocket":
                 await _close(problem, send)
+                return
             else:
                 raise
+        if answer is not None:
+            await answer_with(answer, request, send)
 
 
 async def answer_with(answer: Answer, request: Request, send: Send) -> None:
     """Answer a request; a websocket is refused with it, or with 403 if the web server can do nothing else."""
-    if request.scope["type"] == "http":
+    lane = lane_of(request.scope)
+    if lane is not None:
+        lane.answer(answer.status, answer.raw_headers, answer.body)
+    elif request.scope["type"] == "http":
         await answer.send(send, with_body=request.method != "HEAD")
     elif "websocket.http.response" in request.scope.get("extensions", {}):
         await answer.send(send, kind="websocket.http.response")

@@ -23,14 +23,14 @@ class ScriptDoor(Door):
     def owns(self, path: str) -> bool:
         return path in self._scripts
 
-    async def serve(self, request: Request, send: Send) -> None:
+    async def serve(self, request: Request, send: Send) -> Answer:
         answer = self._scripts[request.path]
         if request.method not in _READING:
             headers = {"allow": ", ".join(_READING)}
             answer = error(405, "method_not_allowed", f"{request.path} can only be read.", headers=headers)
         elif request.headers.get("if-none-match", "") == answer.headers["etag"]:
             answer = Answer(304, "", b"", answer.headers)
-        await answer.send(send, with_body=request.method != "HEAD")
+        return answer
 
 
 def _modules(folder: Traversable) -> Iterator[tuple[str, Traversable]]:

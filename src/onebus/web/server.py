@@ -5,18 +5,18 @@ import gc
 import resource
 import socket
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
 from typing import Final
 
 import uvicorn
 
 from onebus.bus import Bus
 from onebus.errors import InvalidArgument
+from onebus.hosts import is_this_machine
 from onebus.web.application import Application, app
-from onebus.web.cork import CorkedProtocol
 from onebus.web.feeds.settings import FeedSettings
 from onebus.web.guard import Guard
 from onebus.web.queues.settings import QueueSettings
+from onebus.web.wire.connection import Connection
 
 BACKLOG: Final = 4096
 """Connections that may wait to be accepted: clients come back all at once after a restart."""
@@ -102,14 +102,6 @@ class ServerSettings:
         return replace(self, port=listener.getsockname()[1]), listener
 
 
-def is_this_machine(host: str) -> bool:
-    """Return whether a name or an address is that of the machine itself, which nobody else can reach."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def run(settings: ServerSettings, listener: socket.socket) -> None:
     """Serve until a signal ends it; then whoever is held gets an answer."""
     _allow_many_connections()
@@ -130,7 +122,7 @@ class WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                http=CorkedProtocol,
+                http=Connection,
                 ws="websockets-sansio",
                 ws_max_size=MAX_FRAME_BYTES,
                 ws_per_message_deflate=False,

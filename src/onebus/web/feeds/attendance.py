@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from onebus.web.feeds.listener import Listener
+from onebus.web.lane import lane_of
 from onebus.web.request import Request
 
 READ_SECONDS: Final = 10.0
@@ -29,13 +30,13 @@ async def attended(request: Request, listener: Listener, seconds: float | None =
         listener.end()
         timers.append(loop.call_later(READ_SECONDS, give_up))
 
-    def went_away(going: "asyncio.Task[None]") -> None:
-        if not going.cancelled() and going.exception() is None:
-            listener.end()
-
     timers = [] if seconds is None else [loop.call_later(seconds, end)]
-    going = asyncio.create_task(_departure(request))
-    going.add_done_callback(went_away)
+    lane = lane_of(request.scope)
+    watching = None
+    if lane is not None:
+        lane.when_gone(listener.end)
+    else:
+        watching = asyncio.create_task(_wait_for_departure(request, listener))
     try:
         yield
     except asyncio.CancelledError:
@@ -45,10 +46,12 @@ async def attended(request: Request, listener: Listener, seconds: float | None =
     finally:
         for timer in timers:
             timer.cancel()
-        going.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
-async def _departure(request: Request) -> None:
-    """Return when the client is gone. Whatever it still sends is of no interest."""
+async def _wait_for_departure(request: Request, listener: Listener) -> None:
+    """End a listener when its client is gone. Whatever it still sends is of no interest."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    listener.end()

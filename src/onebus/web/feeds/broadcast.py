@@ -16,6 +16,7 @@ from onebus.web.feeds.wishes import read_form
 from onebus.web.request import Request
 
 JSON: Final = "application/json"
+JSON_TYPE: Final = JSON.encode()
 MAX_MESSAGES: Final = 10_000
 
 
@@ -43,7 +44,7 @@ async def broadcast(bus: Bus, request: Request, site_id: str | None) -> tuple[st
         InvalidArgument: it cannot be understood; nothing is published.
     """
     body = await request.body()
-    if "application/json" not in request.headers.get("content-type", ""):
+    if JSON_TYPE not in request.raw_headers.get(b"content-type", b""):
         fields = {**request.parameters, **read_form(body.decode("utf-8", "replace"))}
         if "channel" not in fields:
             raise InvalidArgument("Say on which channel to publish: channel=/chat&data=hello")
@@ -51,7 +52,8 @@ async def broadcast(bus: Bus, request: Request, site_id: str | None) -> tuple[st
         return "text/html", b"sent"
     announced = _read(body)
     if isinstance(announced, Announcement):
-        return JSON, b'{"id":%d}' % await _publish(bus, announced, site_id)
+        with bus.feeds.lull:
+            return JSON, b'{"id":%d}' % await _publish(bus, announced, site_id)
     if len(announced) > MAX_MESSAGES:
         raise InvalidArgument(f"Publish at most {MAX_MESSAGES} messages at once.")
     for one in announced:
@@ -75,7 +77,7 @@ def _check(bus: Bus, announced: Announcement, site_id: str | None) -> None:
 
 
 def _publish(bus: Bus, announced: Announcement, site_id: str | None) -> Awaitable[int]:
-    return bus.publish(
+    return bus.feeds.publish(
         announced.channel,
         announced.data,
         user_ids=announced.user_ids,

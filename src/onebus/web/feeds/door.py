@@ -59,32 +59,31 @@ class FeedDoor(Door):
     async def close(self) -> None:
         self._reception.close()
 
-    async def serve(self, request: Request, send: Send) -> None:
+    async def serve(self, request: Request, send: Send) -> Answer | None:
         client_id, _, rest = request.path[len(self._prefix) :].partition("/")
         if not client_id:
-            await Answer(404, "", b"not found").send(send)
-            return
-        headers = await self._headers(request)
+            return Answer(404, "", b"not found")
+        is_plain = self._settings.extra_response_headers_lookup is None and b"origin" not in request.raw_headers
+        headers = NO_CACHE if is_plain else await self._headers(request)
         if request.method == "OPTIONS":
-            await Answer(200, "text/plain; charset=utf-8", b"OK", headers).send(send)
-        elif client_id == "broadcast" and self._settings.allow_broadcast:
+            return Answer(200, "text/plain; charset=utf-8", b"OK", headers)
+        if client_id == "broadcast" and self._settings.allow_broadcast:
             self._check_origin(request)
             content_type, body = await broadcast(self._bus, request, await self._reception.site(request))
-            await Answer(200, content_type, body, headers).send(send)
-        elif client_id == "_diagnostics":
-            await (await self._diagnose(request)).send(send)
-        elif request.scope["type"] == "websocket":
+            return Answer(200, content_type, body, headers)
+        if client_id == "_diagnostics":
+            return await self._diagnose(request)
+        if request.scope["type"] == "websocket":
             self._check_origin(request)
             await Socket(self._reception, request, client_id).serve(send)
-        elif rest == "sse":
+            return None
+        if rest == "sse":
             await EventStream(self._reception, request, client_id, headers).serve(send)
-        else:
-            await Poll(self._reception, request, client_id, headers).serve(send)
+            return None
+        return await Poll(self._reception, request, client_id, headers).serve(send)
 
     async def _headers(self, request: Request) -> Mapping[str, str]:
         extra = await self._reception.extra_headers(request)
-        if not extra and b"origin" not in request.raw_headers:
-            return NO_CACHE
         return {**NO_CACHE, **self._origins.headers(request), **extra}
 
     async def answer_to(self, request: Request, problem: Exception) -> Answer:

@@ -1,7 +1,9 @@
 """Polls: answered at once, held until there is something, or streamed."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Final
+
+from msgspec import structs
 
 from onebus.web.answers import Answer, raw_headers
 from onebus.web.asgi import Send
@@ -42,51 +44,53 @@ class Poll:
 
         self._transport = "streaming" if self._is_stream else "long-polling" if self._is_long else "polling"
 
-    async def serve(self, send: Send) -> None:
+    async def serve(self, send: Send) -> Answer | None:
         visitor = await self._reception.visitor(self._request, self._client_id)
         wishes = await wishes_of(self._request, max_channels=self._reception.settings.max_channels)
         listener = self._reception.listener(visitor)
         if self._is_long and self._reception.held.has_room_for(visitor):
-            await self._hold(listener, wishes, send)
-            return
+            return await self._hold(listener, wishes, send)
         findings = await self._reception.begin(listener, wishes, is_live=False)
         if self._is_long and not findings:
             raise TooManyClients("As many clients are held as may be. Come back later.")
-        await self._answer(findings, send)
+        return self._answer(findings)
 
-    async def _hold(self, listener: Listener, wishes: Wishes, send: Send) -> None:
+    async def _hold(self, listener: Listener, wishes: Wishes, send: Send) -> Answer | None:
         with self._reception.held.only_poll(listener, wishes.sequence) as is_newest:
             if not is_newest:
-                await self._refuse(listener, send)
-                return
+                return await self._refuse(listener, send)
             async with self._reception.hold(listener, self._transport):
                 findings = await self._reception.begin(listener, wishes, is_live=True)
                 if findings and not self._is_stream:
-                    await self._answer(findings, send)
-                    return
+                    return self._answer(findings)
                 async with attended(self._request, listener, self._interval):
-                    await (self._stream(listener, findings, send) if self._is_stream else self._wait(listener, send))
+                    if not self._is_stream:
+                        return await self._wait(listener)
+                    await self._stream(listener, findings, send)
+        return None
 
-    async def _answer(self, findings: Findings, send: Send, headers: Mapping[str, str] | None = None) -> None:
+    def _answer(self, findings: Findings) -> Answer:
         body = findings.array
-        await Answer(200, JSON, body, headers or self._headers).send(send)
         self._reception.traffic.sent(self._transport, findings.count, len(body))
+        return Answer(200, JSON, body, self._headers)
 
-    async def _refuse(self, listener: Listener, send: Send) -> None:
+    def _late_answer(self, findings: Findings) -> Answer:
+        return structs.replace(self._answer(findings), headers=self._closing_headers)
+
+    async def _refuse(self, listener: Listener, send: Send) -> Answer | None:
         """End a poll at once because a later one of the same client is held already."""
         listener.end()
-        await (self._stream(listener, Findings(), send) if self._is_stream else self._answer(Findings(), send))
+        if not self._is_stream:
+            return self._answer(Findings())
+        await self._stream(listener, Findings(), send)
+        return None
 
-    async def _wait(self, listener: Listener, send: Send) -> None:
-        def answer(findings: Findings) -> Awaitable[None]:
-            return self._answer(findings, send, self._closing_headers)
-
+    async def _wait(self, listener: Listener) -> Answer | None:
         lane = lane_of(self._request.scope)
-        express = None if lane is None else AnswerExpress(lane, answer, listener.end)
+        express = None if lane is None else AnswerExpress(lane, self._late_answer, listener.end)
         listener.express = express
         findings = await _something(listener)
-        if express is None or not express.is_used:
-            await answer(findings)
+        return None if express is not None and express.is_used else self._late_answer(findings)
 
     async def _stream(self, listener: Listener, findings: Findings, send: Send) -> None:
         headers = {

@@ -1,6 +1,7 @@
 """The queues of a bus over HTTP."""
 
 from onebus.bus import Bus
+from onebus.web.answers import Answer
 from onebus.web.asgi import Send
 from onebus.web.door import Door
 from onebus.web.queues.description import description
@@ -26,16 +27,14 @@ class QueueDoor(Door):
     def owns(self, path: str) -> bool:
         return self._single.owns(path) or self._named.owns(path) or path == DESCRIPTION_PATH
 
-    async def serve(self, request: Request, send: Send) -> None:
+    async def serve(self, request: Request, send: Send) -> Answer | None:
         path = request.path
         if request.scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "There is no websocket here."})
-        elif self._named.owns(path):
-            await self._named.serve(request, send)
-        elif path == DESCRIPTION_PATH:
-            await self._description.send(send, with_body=request.method != "HEAD")
-        else:
-            await self._single.serve(request, send)
+            return None
+        if self._named.owns(path):
+            return await self._named.serve(request)
+        return self._description if path == DESCRIPTION_PATH else await self._single.serve(request)
 
     async def close(self) -> None:
         """Answer whoever waits for a message."""

@@ -23,11 +23,9 @@ from onebus.errors import InvalidArgument, LeaseLost
 from onebus.objects.dispenser import MAX_HANDED_AT_ONCE
 from onebus.objects.queues import QueueState
 from onebus.objects.workqueue import WorkQueue
-from onebus.web.answers import error
-from onebus.web.asgi import Send
+from onebus.web.answers import Answer, error, json, nothing
 from onebus.web.queues import shapes
 from onebus.web.queues.reading import content, number, taken_by, whole_number
-from onebus.web.queues.reply import reply, reply_nothing
 from onebus.web.queues.settings import QueueSettings
 from onebus.web.queues.shelf import QueueShelf
 from onebus.web.request import Request
@@ -46,11 +44,10 @@ _redrive_decoder = msgspec.json.Decoder(shapes.Redrive)
 class Call:
     """A request that concerns one queue, and maybe one of its messages."""
 
-    __slots__ = ("message", "name", "request", "send")
+    __slots__ = ("message", "name", "request")
 
-    def __init__(self, request: Request, send: Send, name: str = "", message: str = "") -> None:
+    def __init__(self, request: Request, name: str = "", message: str = "") -> None:
         self.request = request
-        self.send = send
         self.name = name
         self.message = message
 
@@ -62,7 +59,7 @@ class Call:
         return int(text)
 
 
-_Route = Callable[[Call], Awaitable[None]]
+_Route = Callable[[Call], Awaitable[Answer]]
 _Methods = Mapping[str, _Route]
 
 
@@ -93,19 +90,17 @@ class NamedQueues:
     def owns(path: str) -> bool:
         return path == "/queues" or path.startswith("/queues/")
 
-    async def serve(self, request: Request, send: Send) -> None:
+    async def serve(self, request: Request) -> Answer:
         _, _, *parts = request.path.split("/")
-        call = Call(request, send, *parts[:1])
+        call = Call(request, *parts[:1])
         methods = self._methods(call, parts)
         if methods is None:
-            await error(404, "not_found", f"There is nothing at {request.path}.").send(send)
-            return
+            return error(404, "not_found", f"There is nothing at {request.path}.")
         route = methods.get(request.method)
         if route is None:
             text = f"{request.path} does not answer to {request.method}."
-            await error(405, "method_not_allowed", text, headers={"allow": ", ".join(methods)}).send(send)
-            return
-        await route(call)
+            return error(405, "method_not_allowed", text, headers={"allow": ", ".join(methods)})
+        return await route(call)
 
     def _methods(self, call: Call, parts: Sequence[str]) -> _Methods | None:
         """Return what answers a path, by method."""
@@ -125,7 +120,7 @@ class NamedQueues:
 
     # Pushing
 
-    async def _push(self, call: Call) -> None:
+    async def _push(self, call: Call) -> Answer:
         wanted = content(_push_decoder, await self._body(call))
         queue = await self._queue(call)
         ids = (
@@ -133,11 +128,11 @@ class NamedQueues:
             if isinstance(wanted, shapes.NewMessage)
             else await _push_many(queue, wanted)
         )
-        await reply(call.send, shapes.Pushed(ids), 201)
+        return json(shapes.Pushed(ids), status=201)
 
     # Handing out
 
-    async def _next(self, call: Call) -> None:
+    async def _next(self, call: Call) -> Answer:
         request = call.request
         limit = whole_number(request, "limit", 1, least=1, most=MAX_HANDED_AT_ONCE)
         timeout, wait = number(request, "timeout"), number(request, "wait") or 0.0
@@ -146,16 +141,16 @@ class NamedQueues:
         queue = await self._queue(call)
         taking = queue.next(limit, lease_seconds=timeout, wait_seconds=wait)
         held = await (taken_by(request, queue, taking) if wait else taking)
-        await reply(call.send, shapes.Handed([shapes.HandedMessage.of(one) for one in held]))
+        return json(shapes.Handed([shapes.HandedMessage.of(one) for one in held]))
 
-    async def _finish(self, call: Call) -> None:
+    async def _finish(self, call: Call) -> Answer:
         message_id = call.message_id
         wanted = content(_finish_decoder, await self._body(call))
         queue = await self._queue(call)
         await queue.done(message_id, int(wanted.lease))
-        await reply_nothing(call.send)
+        return nothing()
 
-    async def _finish_many(self, call: Call) -> None:
+    async def _finish_many(self, call: Call) -> Answer:
         wanted = content(_finish_many_decoder, await self._body(call))
         queue = await self._queue(call)
         outcomes = await asyncio.gather(
@@ -169,48 +164,47 @@ class NamedQueues:
                 raise outcome
             else:
                 answer.done.append(one.id)
-        await reply(call.send, answer)
+        return json(answer)
 
-    async def _release(self, call: Call) -> None:
+    async def _release(self, call: Call) -> Answer:
         message_id = call.message_id
         wanted = content(_release_decoder, await self._body(call))
         queue = await self._queue(call)
         await queue.release(message_id, int(wanted.lease), delay_seconds=wanted.delay)
-        await reply_nothing(call.send)
+        return nothing()
 
-    async def _extend(self, call: Call) -> None:
+    async def _extend(self, call: Call) -> Answer:
         message_id = call.message_id
         wanted = content(_extend_decoder, await self._body(call))
         queue = await self._queue(call)
         await queue.extend(message_id, int(wanted.lease), lease_seconds=wanted.timeout)
-        await reply_nothing(call.send)
+        return nothing()
 
     # Looking
 
-    async def _list(self, call: Call) -> None:
+    async def _list(self, call: Call) -> Answer:
         prefix = call.request.parameters.get("prefix", "")
         states = await self._bus.queues(prefix)
-        await reply(call.send, shapes.States([_shown(state) for state in states]))
+        return json(shapes.States([_shown(state) for state in states]))
 
-    async def _state(self, call: Call) -> None:
+    async def _state(self, call: Call) -> Answer:
         queue = await self._queue(call)
         state = await queue.state()
         if state.ttl is None and not state.dead and not state.delayed:
-            await error(404, "no_such_queue", f"There is no queue {call.name!r}.").send(call.send)
-            return
-        await reply(call.send, _shown(state))
+            return error(404, "no_such_queue", f"There is no queue {call.name!r}.")
+        return json(_shown(state))
 
-    async def _letters(self, call: Call) -> None:
+    async def _letters(self, call: Call) -> Answer:
         limit = whole_number(call.request, "limit", 100, least=1, most=MAX_LETTERS_LISTED)
         queue = await self._queue(call)
         letters = await queue.dead.list(limit)
-        await reply(call.send, shapes.Letters([shapes.Letter.of(letter) for letter in letters]))
+        return json(shapes.Letters([shapes.Letter.of(letter) for letter in letters]))
 
-    async def _redrive(self, call: Call) -> None:
+    async def _redrive(self, call: Call) -> Answer:
         body = await self._body(call)
         wanted = content(_redrive_decoder, body) if body else shapes.Redrive()
         queue = await self._queue(call)
-        await reply(call.send, shapes.Redriven(await queue.dead.redrive(wanted.limit)))
+        return json(shapes.Redriven(await queue.dead.redrive(wanted.limit)))
 
 
 async def _push_one(queue: WorkQueue, new: shapes.NewMessage) -> int | None:

@@ -17,11 +17,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from onebus.errors import BusError, InvalidArgument, LeaseLost
-from onebus.web.answers import json
-from onebus.web.asgi import Send
+from onebus.web.answers import Answer, json
 from onebus.web.queues.info import InfoPage
 from onebus.web.queues.reading import content, number
-from onebus.web.queues.reply import reply
 from onebus.web.queues.settings import QueueSettings
 from onebus.web.queues.shelf import QueueShelf
 from onebus.web.queues.shown import Shown
@@ -32,10 +30,12 @@ MAX_REMEMBERED_BYTES: Final = 16 * 1024 * 1024
 
 MAX_ID_DIGITS: Final = 15
 
+DONE_SLASHES: Final = 4
+"""How many there are in ``/message/ID/status/done``."""
 FORM: Final = b"application/x-www-form-urlencoded"
 
 
-_Route = Callable[[Request, Send], Awaitable[None]]
+_Route = Callable[[Request], Awaitable[Answer]]
 
 
 class Added(msgspec.Struct):
@@ -73,52 +73,48 @@ class SingleQueue:
         path = path.lower()
         return path.startswith("/message/") or path.rstrip("/") == "/info"
 
-    async def serve(self, request: Request, send: Send) -> None:
+    async def serve(self, request: Request) -> Answer:
         path = request.path.lower().rstrip("/")
-        parts = path.split("/")
         if path == "/message/new":
-            await self._answer(request, send, "POST", self._add)
-        elif path == "/message/next":
-            await self._answer(request, send, "GET", self._next)
-        elif path == "/info":
-            await self._answer(request, send, "GET", self._show)
-        elif len(parts) == 5 and parts[3:] == ["status", "done"]:
-            await self._answer(request, send, "POST", self._done)
-        else:
-            await _fail(send, "not_found", f"There is nothing at {request.path}.", status=404)
+            return await self._answer(request, "POST", self._add)
+        if path == "/message/next":
+            return await self._answer(request, "GET", self._next)
+        if path == "/info":
+            return await self._answer(request, "GET", self._show)
+        if path.endswith("/status/done") and path.count("/") == DONE_SLASHES:
+            return await self._answer(request, "POST", self._done)
+        return _failed("not_found", f"There is nothing at {request.path}.", status=404)
 
-    async def _answer(self, request: Request, send: Send, method: str, route: _Route) -> None:
+    async def _answer(self, request: Request, method: str, route: _Route) -> Answer:
         if request.method == method or (request.method == "HEAD" and route == self._show):
             try:
-                await route(request, send)
+                return await route(request)
             except ClientGone:
                 raise
             except BusError as problem:
-                await _fail(send, problem.code, str(problem))
-        elif request.method == "HEAD" and method == "GET":
+                return _failed(problem.code, str(problem))
+        if request.method == "HEAD" and method == "GET":
             # To look must not take anything.
-            await reply(send, {}, with_body=False)
-        else:
-            trouble = Failed(Trouble("method_not_allowed", f"{request.path} wants {method}."))
-            await json(trouble, status=405, headers={"allow": method}).send(send)
+            return json({})
+        trouble = Failed(Trouble("method_not_allowed", f"{request.path} wants {method}."))
+        return json(trouble, status=405, headers={"allow": method})
 
-    async def _add(self, request: Request, send: Send) -> None:
+    async def _add(self, request: Request) -> Answer:
         body = await request.body(max_bytes=self._max_body_bytes)
         payload = _text_of(_payload(request, body))
         queue = await self._shelf.get(self._name)
-        await reply(send, Added(await queue.push(payload)))
+        return json(Added(await queue.push(payload)))
 
-    async def _next(self, request: Request, send: Send) -> None:
+    async def _next(self, request: Request) -> Answer:
         queue = await self._shelf.get(self._name)
         held = await queue.next(lease_seconds=number(request, "timeout"))
         if not held:
-            await _fail(send, "queue_empty", "No message is waiting.")
-            return
+            return _failed("queue_empty", "No message is waiting.")
         shown = Shown.pending(held[0].message)
         self._handed.remember(shown)
-        await reply(send, shown)
+        return json(shown)
 
-    async def _done(self, request: Request, send: Send) -> None:
+    async def _done(self, request: Request) -> Answer:
         id_ = _id(request.path.split("/")[2])
         queue = await self._shelf.get(self._name)
         shown = self._handed.get(id_)
@@ -131,14 +127,12 @@ class SingleQueue:
         self._handed.forget(id_)
         if shown is None:
             text = f"Message {id_} is not pending: it was not handed out, is done already, or its time was up."
-            await _fail(send, "not_pending", text)
-        else:
-            shown.status = "processed"
-            await reply(send, shown)
+            return _failed("not_pending", text)
+        shown.status = "processed"
+        return json(shown)
 
-    async def _show(self, request: Request, send: Send) -> None:
-        answer = await self._info.answer(request)
-        await answer.send(send, with_body=request.method != "HEAD")
+    async def _show(self, request: Request) -> Answer:
+        return await self._info.answer(request)
 
 
 class _Handed:
@@ -195,5 +189,5 @@ def _id(text: str) -> int:
     return int(text)
 
 
-async def _fail(send: Send, code: str, text: str, *, status: int = 200) -> None:
-    await reply(send, Failed(Trouble(code, text)), status)
+def _failed(code: str, text: str, *, status: int = 200) -> Answer:
+    return json(Failed(Trouble(code, text)), status=status)
