@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 
 from onebus.errors import AlreadyConnected, InvalidArgument, NotConnected
 from onebus.events import Emitter, Handler
+from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.writer import WriterLimits
 from onebus.objects.cache import DistributedCache
 from onebus.objects.channel import Channel
@@ -20,6 +21,9 @@ from onebus.objects.pubsub import PubSub
 from onebus.objects.queue import DEFAULT_TTL_SECONDS, Queue
 from onebus.objects.queues import QueueState, queue_states
 from onebus.objects.service import Service
+from onebus.objects.topics.consumer import TopicConsumer
+from onebus.objects.topics.description import DEFAULT_PARTITIONS, Descriptions
+from onebus.objects.topics.topic import Topic
 from onebus.objects.workqueue import LEASE_SECONDS, WorkQueue
 from onebus.stores import Store, StoreOptions, create_store
 
@@ -205,6 +209,31 @@ class Bus(Emitter):
         Processes with another ``app_version`` have another one: a new version of a program may keep other things.
         """
         return DistributedCache(self.link, name, app_version=app_version, site_id_lookup=self.feeds.site_id_lookup)
+
+    # Topics
+
+    def topic(
+        self,
+        name: str,
+        *,
+        partitions: int = DEFAULT_PARTITIONS,
+        retention: Retention = KEEP_ALL,
+        compact: bool = False,
+    ) -> Topic:
+        """Return an object to publish to the topic `name`, to consume it and to look at it.
+
+        ``partitions``, ``retention``, which is what each partition keeps, and ``compact``, with which only the last
+        message of each key stays, are for a topic that does not exist yet: one that does is as it is.
+        """
+        return Topic(self.link, name, partitions=partitions, retention=retention, compact=compact)
+
+    async def topics(self, prefix: str = "") -> list[str]:
+        """Return the names of all topics that start with `prefix`, sorted."""
+        return await Descriptions(self.link.store).names(prefix)
+
+    def consume(self, *topics: str, group: str, **options: Any) -> TopicConsumer:
+        """Return a member of a group that reads several topics at once; takes the options of `Topic.consume`."""
+        return TopicConsumer(self.link, topics, group, **options)
 
     # Feeds
 

@@ -39,10 +39,28 @@ class UnknownScheme(InvalidUrl):
     code = "unknown_scheme"
 
 
+class InvalidOption(InvalidArgument):
+    """An option is not known, or its value is impossible; the text names the option."""
+
+    code = "invalid_option"
+
+
 class PayloadTooLarge(InvalidArgument):
     """A message or batch is larger than the configured limit; nothing was stored."""
 
     code = "payload_too_large"
+
+
+class InvalidColumn(InvalidArgument):
+    """A column that is to be written is missing, unknown, of another type, or holds what no message can."""
+
+    code = "invalid_column"
+
+
+class InvalidTransform(InvalidArgument):
+    """A file that declares a transformation cannot be used; the text names the file and the key in it."""
+
+    code = "invalid_transform"
 
 
 class NotSerializable(InvalidArgument):
@@ -137,6 +155,43 @@ class MissingDriver(BusError):
     code = "missing_driver"
 
 
+class SparkUnusable(BusError):
+    """Spark cannot run here: Java or PySpark is missing or too old."""
+
+    code = "spark_unusable"
+
+
+class SparkFailed(BusError):
+    """A job of Spark has failed; what it has committed before stays, and it may be started again."""
+
+    code = "spark_failed"
+
+    @classmethod
+    def of(cls, text: str) -> "SparkFailed":
+        """Return the error for what Spark says, of which the lines that name an error of onebus are enough."""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        own = [line for line in lines if line.startswith("onebus.errors.")]
+        return cls(own[-1].partition(": ")[2] if own else lines[0] if lines else "Spark does not say why.")
+
+
+class LakeBusy(BusError):
+    """Somebody else writes to the same lake; nothing of this batch is in it."""
+
+    code = "lake_busy"
+
+
+class LakeDamaged(BusError):
+    """What is in a lake is not what was written to it."""
+
+    code = "lake_damaged"
+
+
+class LakeMissing(BusError):
+    """There is no lake where one was to be read."""
+
+    code = "lake_missing"
+
+
 class CorruptBatch(BusError):
     """Stored bytes are not a whole and unchanged record batch; they are never delivered."""
 
@@ -179,11 +234,54 @@ class LogFull(BusError):
         self.room = room
 
 
+class AlreadyAppended(BusError):
+    """The log has had this append, or a later one of the same source; nothing was changed.
+
+    ``number`` is the newest append of the source, and ``first_id`` the id of the first message of that one.
+    """
+
+    code = "already_appended"
+
+    def __init__(self, log: str, source: str, number: int, first_id: int) -> None:
+        super().__init__(
+            f"The log {log!r} has had append {number} of {source!r}. Go on with a greater number, "
+            "or append nothing if this was meant to be a repetition."
+        )
+        self.log = log
+        self.source = source
+        self.number = number
+        self.first_id = first_id
+
+
+class StagingLost(BusError):
+    """What was staged to be written is gone, because it waited for too long; nothing of it was written."""
+
+    code = "staging_lost"
+
+
 class VersionConflict(BusError):
     """A record was changed by somebody else since it was read; nothing was written."""
 
     code = "version_conflict"
     retryable = True
+
+
+class TopicExists(BusError):
+    """A topic of that name exists already; nothing was changed."""
+
+    code = "topic_exists"
+
+
+class TopicMissing(BusError):
+    """There is no topic of that name."""
+
+    code = "topic_missing"
+
+
+class PartitionLost(BusError):
+    """The partition belongs to another member of the group by now; what was read of it is delivered there again."""
+
+    code = "partition_lost"
 
 
 class MessagesMissed(BusError):
@@ -196,6 +294,22 @@ class MessagesMissed(BusError):
         self.channel = channel
         self.first = first
         self.last = last
+
+
+class MessagesLost(BusError):
+    """Messages that were to be read are gone: forgotten, or deleted with their log, before they were read.
+
+    ``missing`` names them in words, partition by partition.
+    """
+
+    code = "messages_lost"
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"Messages were gone before they were read: {'; '.join(missing)}. Keep messages for longer than the reader "
+            "may be away. To go on with what is left, set failOnDataLoss to false."
+        )
+        self.missing = tuple(missing)
 
 
 class SignalsMissed(BusError):

@@ -10,6 +10,8 @@ from onebus.log.batch import Kind
 from onebus.payload import unpack
 
 _MISSING = object()
+# Every message passes here, and looking up the member of an enumeration takes long.
+_BYTES = Kind.BYTES
 
 
 class Keeper(Protocol):
@@ -48,6 +50,8 @@ class Message(Struct, gc=False, eq=False):
 
     @property
     def data(self) -> Any:
+        if self._kind is _BYTES:
+            return self._value
         if self._data is _MISSING:
             self._data = unpack(self._value, self._kind)
         return self._data

@@ -1,5 +1,6 @@
 """Data as bytes and back: JSON, text or bytes, and what comes out is what went in."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -33,6 +34,22 @@ def pack(data: Data) -> tuple[bytes, Kind]:
     if isinstance(data, bytearray | memoryview):
         return bytes(data), _BYTES
     return pack_json(data), _JSON
+
+
+def pack_alike(messages: Sequence[Data]) -> tuple[Sequence[bytes], Kind] | None:
+    """Return messages as bytes and what kind all of them are; None if they are not all text, or all bytes.
+
+    It is `pack` for many of them, at a fraction of the cost.
+    """
+    types = set(map(type, messages))
+    if types == {bytes}:
+        return messages, _BYTES
+    if types == {str}:
+        try:
+            return list(map(str.encode, messages)), _TEXT
+        except UnicodeEncodeError:
+            return None
+    return None
 
 
 def pack_json(data: Data) -> bytes:

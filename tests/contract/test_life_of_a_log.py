@@ -200,6 +200,29 @@ async def test_trimming_by_count_is_exact(store: Store, log: str) -> None:
     assert claimed_ids(await store.claim(log, limit=9)) == [6, 7, 8]
 
 
+async def test_what_is_before_an_id_is_forgotten_whatever_is_appended_meanwhile(store: Store, log: str) -> None:
+    await store.append(log, numbered(4))
+    epoch = (await store.read(log, after=0)).epoch
+    await store.append(log, numbered(4, start=5))
+
+    assert await store.forget(log, before=3, epoch=epoch) == 3
+
+    assert texts_of(await store.read(log, after=0), after=2) == ["3", "4", "5", "6", "7", "8"]
+    assert await store.forget(log, before=2, epoch=epoch) == 3
+    assert await store.forget(log, before=100, epoch=epoch) == 9
+    assert await store.append(log, numbered(1, start=9)) == 9
+
+
+async def test_another_life_of_a_log_forgets_nothing(store: Store, log: str) -> None:
+    await store.append(log, numbered(4))
+    epoch = (await store.read(log, after=0)).epoch
+    await store.drop(log)
+    await store.append(log, numbered(4))
+
+    assert await store.forget(log, before=3, epoch=epoch) == 1
+    assert await store.forget(f"{log}:nothing", before=3, epoch=epoch) == 1
+
+
 async def test_trimming_by_bytes_removes_whole_old_batches_and_keeps_the_newest(store: Store, log: str) -> None:
     blob = batch_of("x" * 500)
     for _ in range(4):

@@ -1,6 +1,7 @@
 import zlib
 from collections.abc import Callable
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from onebus.errors import CorruptBatch, PayloadTooLarge
 from onebus.log import batch as batch_module
-from onebus.log.batch import BinaryColumn, Entry, Kind, count_of, decode, encode, encode_values
+from onebus.log.batch import BinaryColumn, Entry, Kind, count_of, decode, encode, encode_columns, encode_values
 
 entries = st.builds(
     Entry,
@@ -45,6 +46,23 @@ def test_plain_values_are_encoded_like_entries(values: list[bytes], kind: Kind, 
     blob = encode_values(values, kind=kind, now_ms=5, compress=compress)
 
     assert blob == encode([Entry(value, kind) for value in values], now_ms=5, compress=compress)
+
+
+@given(batches, st.booleans())
+def test_columns_are_encoded_like_entries(messages: list[Entry], compress: bool) -> None:
+    blob = encode(messages, now_ms=5, compress=compress)
+
+    assert encode_columns(decode(blob), compress=compress) == blob
+
+
+def test_columns_without_validity_have_no_gaps() -> None:
+    blob = encode([Entry(b"a", key=b"k"), Entry(b"b", key=b"l")], now_ms=5)
+    columns = decode(blob)
+    assert columns.keys is not None
+
+    again = encode_columns(msgspec.structs.replace(columns, keys=columns.keys._replace(validity=None)))
+
+    assert again == blob
 
 
 @given(batches, st.booleans(), st.data())

@@ -217,8 +217,39 @@ class BlockingPersisted(Blocking):
         setattr(self.wrapped, name, value)
 
 
+class BlockingTopic(Blocking):
+    _plain = ("consume",)
+
+
+class BlockingTopicConsumer(BlockingEmitter):
+    _plain = ("stop",)
+
+    async def __aenter__(self) -> Self:
+        await self.join()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncGenerator[Any]:
+        return stepped(iter(self.wrapped), self.wrapped.stop)  # type: ignore[attr-defined, call-overload]
+
+    async def process(self, handler: Callable[..., Any], **options: Any) -> None:
+        await in_thread(self.wrapped.process, relayed(handler), **options)  # type: ignore[attr-defined]
+
+
+class BlockingTopicBatch(Blocking):
+    _plain = ("finish",)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.wrapped)
+
+    def __len__(self) -> int:
+        return len(self.wrapped)
+
+
 class BlockingBus(BlockingEmitter):
-    _plain = ("queue", "channel", "pubsub", "service", "persistify", "with_log", "debug")
+    _plain = ("queue", "channel", "pubsub", "service", "persistify", "topic", "consume", "with_log", "debug")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(sync.Bus(*arguments, **options))
@@ -252,6 +283,9 @@ ADAPTERS: dict[type, Callable[[Any], Any]] = {
     sync.Persisted: BlockingPersisted,
     sync.DeadLetters: Blocking,
     sync.Message: Blocking,
+    sync.Topic: BlockingTopic,
+    sync.TopicBatch: BlockingTopicBatch,
+    sync.TopicConsumer: BlockingTopicConsumer,
 }
 
 

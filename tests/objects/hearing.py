@@ -9,7 +9,7 @@ from onebus.message import Message
 from onebus.objects.queue import Queue
 from tests.eventually import eventually
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 40.0
 
 
 class Heard:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
+from redis.asyncio import Redis
 
 from onebus.stores import create_store
 from onebus.stores.base import Claim, Store
@@ -47,6 +48,12 @@ async def handed_to(watch: Watch) -> Claimed:
     found = await eventually(handed)
     assert found is not None
     return found
+
+
+async def is_unheard(redis: RedisServer, watch: Watch) -> bool:
+    """Return whether Redis has noticed that nobody listens to what is handed to a watch any more."""
+    async with Redis.from_url(redis.url) as client:
+        return not await client.pubsub_channels(f"*{watch.token}*")
 
 
 async def test_who_waits_is_handed_the_next_batch_and_holds_it(store: Store, other_store: Store, log: str) -> None:
@@ -101,6 +108,8 @@ async def test_a_new_message_is_not_handed_over_before_one_that_was_given_back(s
 async def test_who_has_gone_is_handed_nothing(store: Store, redis: RedisServer, log: str) -> None:
     async with create_store(redis.url) as gone, gone.watch(log) as watch:
         await wait_for_messages(gone, log, watch)
+        assert not await is_unheard(redis, watch)
+    await eventually(lambda: is_unheard(redis, watch))
 
     await store.append(log, numbered(2))
 

@@ -3,13 +3,14 @@ import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 
 from onebus.errors import AccessDenied, SchemaTooNew, StoreError, StoreFull, StoreUnavailable
+from onebus.log.mark import Mark
 from onebus.stores import create_store
 from onebus.stores.base import Store, StoreOptions
 from onebus.stores.sql.connection import Database
@@ -54,6 +55,30 @@ async def test_a_full_disk_is_told_and_nothing_that_was_stored_is_lost(small_dis
         assert (await store.read("log", after=0)).last_id == stored > 0
         other_file.unlink()
         assert await store.append("log", batch_of("room again")) == stored + 1
+
+
+async def test_a_reader_in_the_process_that_appends_is_handed_the_batch(tmp_path: Path) -> None:
+    async with create_store(f"sqlite:///{tmp_path}/bus.db") as store, store.watch("log") as watch:
+        await store.append("another", numbered(1))
+        await store.append("log", numbered(1))
+        epoch = (await store.read("log", after=0)).epoch
+        watch.take_news(epoch, 0)
+
+        await store.append("log", batch_of("x" * 100_000))
+
+        assert watch.take_news(epoch, 1) == list((await store.read("log", after=1)).batches)
+
+
+async def test_a_log_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with create_store(f"sqlite:///{tmp_path}/bus.db") as store:
+        await store.append("log", batch_of("x"), mark=Mark("source", 1))
+        await store.claim("log", limit=1, lease_seconds=30)
+
+        await store.drop("log")
+
+    with closing(sqlite3.connect(tmp_path / "bus.db")) as connection:
+        for table in ("log", "batch", "hold", "mark"):
+            assert connection.execute(f"SELECT count(*) FROM onebus_{table}").fetchone() == (0,), table
 
 
 async def test_a_file_in_a_folder_that_does_not_exist_says_so(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from io import BytesIO
 from itertools import accumulate, pairwise
+from operator import sub
 from typing import NamedTuple
 from zlib import crc32
 
@@ -57,6 +59,10 @@ _PADDING = bytes(8)
 
 _headers_encoder = msgspec.msgpack.Encoder()
 _headers_decoder = msgspec.msgpack.Decoder(dict[str, str])
+
+
+Part = bytes | memoryview
+"""A piece of a body, as it will stand there."""
 
 
 class Kind(IntEnum):
@@ -118,11 +124,12 @@ class Batch(msgspec.Struct, frozen=True):
         """Whether its messages are nothing but values, all of one kind and time."""
         return self.keys is None and self.headers is None and self.times is None and self.kinds is None
 
-    def payloads(self) -> list[bytes]:
-        """Return just the values, in order: the cheapest way to the messages."""
-        data = bytes(self.values.data)
-        start, *ends = self.values.offsets.tolist()
-        return [data[start : (start := end)] for end in ends]
+    def payloads(self, first: int = 0, stop: int | None = None) -> list[bytes]:
+        """Return just the values, in order, of all messages or some: the cheapest way to them."""
+        offsets = self.values.offsets[first : None if stop is None else stop + 1].tolist()
+        data = self.values.data[offsets[0] : offsets[-1]]
+        # A third faster than to cut out each of them with a slice.
+        return list(map(BytesIO(data).read, map(sub, offsets[1:], offsets)))
 
     def entries(self) -> list[Entry]:
         """Return the messages, in order."""
@@ -137,11 +144,37 @@ class Batch(msgspec.Struct, frozen=True):
                 payloads,
                 [self.kind] * self.count if self.kinds is None else [_KINDS[kind] for kind in self.kinds],
                 nothing if self.keys is None else self.keys.cells(),
-                nothing if self.headers is None else map(_decode_headers, self.headers.cells()),
+                nothing if self.headers is None else map(decode_headers, self.headers.cells()),
                 [self.time_ms] * self.count if self.times is None else self.times.tolist(),
                 strict=True,
             )
         ]
+
+
+def encode_columns(batch: Batch, *, compress: bool = False) -> bytes:
+    """Return columns as one blob, without looking at a message: what `decode` takes apart, put together.
+
+    Offsets begin at 0, bits of validity at the first one, and what is null has no bytes.
+
+    Raises:
+        PayloadTooLarge: together the values exceed what a batch may hold.
+    """
+    if not batch.count:
+        raise ValueError("a batch holds at least one message")
+    flags = 0
+    parts = _parts(batch.values)
+    for flag, column in ((_KEYS, batch.keys), (_HEADERS, batch.headers)):
+        if column is not None:
+            flags |= flag
+            parts += [_all_valid(batch.count) if column.validity is None else column.validity, *_parts(column)]
+    if batch.times is not None:
+        flags |= _TIMES
+        parts.append(batch.times)
+    if batch.kinds is not None:
+        flags |= _MIXED
+        parts.append(batch.kinds)
+    pieces = [part.cast("B") if isinstance(part, memoryview) else part for part in parts]
+    return _seal(flags, batch.count, batch.kind, batch.time_ms, pieces, compress=compress)
 
 
 def encode_values(values: Sequence[bytes], *, kind: Kind, now_ms: int, compress: bool = False) -> bytes:
@@ -284,10 +317,23 @@ def _check_end(body: memoryview, at: int) -> None:
         raise CorruptBatch("A batch is longer than its columns.")
 
 
+def _parts(column: BinaryColumn) -> list[Part]:
+    _check_size(column.data.nbytes)
+    return [column.offsets, column.data]
+
+
+def _all_valid(count: int) -> bytes:
+    return ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BODY_BYTES // 2:
+        raise PayloadTooLarge(f"A batch of {size} bytes is too large; append fewer messages at once.")
+
+
 def _binary_column(cells: Sequence[bytes]) -> list[bytes]:
     data = b"".join(cells)
-    if len(data) > MAX_BODY_BYTES // 2:
-        raise PayloadTooLarge(f"A batch of {len(data)} bytes is too large; append fewer messages at once.")
+    _check_size(len(data))
     return [struct.pack(f"<{len(cells) + 1}i", *accumulate(map(len, cells), initial=0)), data]
 
 
@@ -297,8 +343,8 @@ def _nullable_column(cells: Sequence[bytes | None]) -> list[bytes]:
     return [validity, *_binary_column([b"" if cell is None else cell for cell in cells])]
 
 
-def _seal(flags: int, count: int, kind: Kind, time_ms: int, parts: Sequence[bytes], *, compress: bool) -> bytes:
-    pieces: list[bytes] = []
+def _seal(flags: int, count: int, kind: Kind, time_ms: int, parts: Sequence[Part], *, compress: bool) -> bytes:
+    pieces: list[Part] = []
     body_bytes = 0
     for part in parts:
         size = len(part)
@@ -317,7 +363,7 @@ def _seal(flags: int, count: int, kind: Kind, time_ms: int, parts: Sequence[byte
     return b"".join((head, checksum.to_bytes(4, "little"), *pieces))
 
 
-def _decode_headers(cell: bytes | None) -> Mapping[str, str] | None:
+def decode_headers(cell: bytes | None) -> Mapping[str, str] | None:
     if cell is None:
         return None
     try:

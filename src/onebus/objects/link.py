@@ -14,6 +14,7 @@ from onebus.errors import NotConnected, UsedAfterFork
 from onebus.events import Events
 from onebus.log.writer import WriterLimits
 from onebus.objects.ear import Ear
+from onebus.objects.topics.changes import TopicChanges
 from onebus.stores.base import Store
 
 CLOSED_SIGNAL: Final = "closed-queues"
@@ -51,6 +52,7 @@ class Link:
         self._attached: OrderedDict[object, Attached] = OrderedDict()
         self._closables: dict[str, list[Closable]] = {}
         self._closings = Ear(CLOSED_SIGNAL, self._hear_closing, events)
+        self.topic_changes = TopicChanges(events)
         self._to_forget: set[Callable[[], None]] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._telling: set[asyncio.Task[None]] = set()
@@ -97,6 +99,7 @@ class Link:
             forget()
         self._to_forget.clear()
         await self._closings.close()
+        await self.topic_changes.close()
         # A handler may be what disconnects the bus: it must not wait for itself.
         await asyncio.gather(*_others(self._telling), return_exceptions=True)
         background = _others(self._background)

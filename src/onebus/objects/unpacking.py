@@ -28,7 +28,7 @@ def claimed_messages(
                 map(
                     Message,
                     ids,
-                    batch.payloads()[wanted],
+                    batch.payloads(wanted.start, wanted.stop),
                     repeat(batch.kind),
                     repeat(batch.time_ms),
                     repeat(lease.attempts),

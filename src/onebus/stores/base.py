@@ -24,6 +24,14 @@ Capacity
     step, so any number of producers that name the same capacity keep it together. The log does not remember
     it, and an append that names none is not counted first.
 
+Marks
+    `append` with ``mark`` says which append of which source it is, and the log remembers that, in the same step. An
+    append whose number is not greater than the newest of its source changes nothing and raises `AlreadyAppended`,
+    before its capacity is looked at. So an append whose outcome is not known may be sent again, by whoever sends it,
+    and a sender that was replaced comes too late. Sources do not know of each other. Marks are the log's own, and not
+    those of its mirror: they survive `trim` and `clear`, and end with the log, or with `unmark`. An append without a
+    mark pays nothing for this.
+
 Order
     Appends to one log are totally ordered by their ids, and a reader never sees an id before all
     smaller ones are visible. Two appends of one caller, one after the other, have ascending ids.
@@ -43,9 +51,9 @@ Time
 
 Failure
     While the store is away, calls wait for it, up to the deadline of the store's options, and
-    then raise `StoreUnavailable`. A call that only reads, or that may be repeated without harm, is repeated
-    when the connection breaks under it. Every other call raises `StoreUnavailable` at once: it may or may not
-    have taken effect. Nothing is buffered in between.
+    then raise `StoreUnavailable`. A call that only reads, or that may be repeated without harm, such as an append
+    with a mark, is repeated when the connection breaks under it. Every other call raises `StoreUnavailable` at once: it
+    may or may not have taken effect. Nothing is buffered in between.
 
 Waking up
     `watch` tells that a log may have something new to read or to claim. It is a hint: it may come
@@ -63,9 +71,18 @@ from typing import Final, Self, TypeVar
 
 from msgspec import Struct
 
-from onebus.errors import BusError, InvalidArgument, LeaseLost, PayloadTooLarge, StoreClosed, StoreUnavailable
+from onebus.errors import (
+    AlreadyAppended,
+    BusError,
+    InvalidArgument,
+    LeaseLost,
+    PayloadTooLarge,
+    StoreClosed,
+    StoreUnavailable,
+)
 from onebus.log.batch import count_of
 from onebus.log.claims import Hold, Lease
+from onebus.log.mark import Mark
 from onebus.log.names import check_name, place_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch
@@ -259,6 +276,7 @@ class Store(ABC):
         retain: Retention = KEEP_ALL,
         mirror_retain: Retention = KEEP_ALL,
         capacity: int | None = None,
+        mark: Mark | None = None,
     ) -> int:
         """Add a batch to the end of a log and return the id of its first message.
 
@@ -269,7 +287,10 @@ class Store(ABC):
         ``capacity`` is how many unfinished messages the log, and not its mirror, may have afterwards. What ``retain``
         trims in this step makes room. A batch that does not fit is refused as a whole.
 
+        With ``mark`` the append happens once, however often it is sent.
+
         Raises:
+            AlreadyAppended: the log has had this append of the mark's source, or a later one; nothing was changed.
             LogFull: the batch would exceed the capacity; nothing was changed.
             PayloadTooLarge, StoreFull, StoreUnavailable
         """
@@ -285,8 +306,15 @@ class Store(ABC):
                 f"A batch of {len(batch)} bytes exceeds max_batch_bytes={self.options.max_batch_bytes}; "
                 "append fewer messages at once, or raise the limit."
             )
-        request = AppendRequest(batch, count_of(batch), mirror, retain, mirror_retain, capacity)
-        return await self._call(lambda: self._append(log, request))
+        return await self._send(
+            log, AppendRequest(batch, count_of(batch), mirror, retain, mirror_retain, capacity, mark)
+        )
+
+    async def unmark(self, log: str, source: str) -> None:
+        """Forget the mark of a source that will never append to a log again."""
+        check_name(log)
+        check_name(source)
+        await self._call(lambda: self._unmark(log, source), repeatable=True)
 
     async def read(self, log: str, *, after: int, limit: int = 10_000, max_bytes: int = 4 * MEBIBYTE) -> Slice:
         """Return the batches that follow id `after`, oldest first: at least one, if there is one.
@@ -376,6 +404,16 @@ class Store(ABC):
         """
         check_name(log)
         return await self._call(lambda: self._trim(log, retain), repeatable=True)
+
+    async def forget(self, log: str, *, before: int, epoch: str) -> int:
+        """Forget the messages before an id, in one life of a log, and return the oldest id that remains.
+
+        A log that does not exist, or lives another life, stays as it is. So whoever knows that messages are safe
+        elsewhere can let exactly those go, whatever is appended meanwhile.
+        """
+        check_name(log)
+        _check_positive(before=before)
+        return await self._call(lambda: self._forget_before(log, before, epoch), repeatable=True)
 
     async def stat(self, log: str) -> LogStat | None:
         """Return the state of a log, or None if there is no such log."""
@@ -514,6 +552,9 @@ class Store(ABC):
     async def _append(self, log: str, request: "AppendRequest") -> int: ...
 
     @abstractmethod
+    async def _unmark(self, log: str, source: str) -> None: ...
+
+    @abstractmethod
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice: ...
 
     @abstractmethod
@@ -530,6 +571,9 @@ class Store(ABC):
 
     @abstractmethod
     async def _trim(self, log: str, retain: Retention) -> int: ...
+
+    @abstractmethod
+    async def _forget_before(self, log: str, before: int, epoch: str) -> int: ...
 
     @abstractmethod
     async def _stat(self, log: str) -> LogStat | None: ...
@@ -609,6 +653,26 @@ class Store(ABC):
             self.health.went_offline(unavailable)
             raise unavailable from error
 
+    async def _send(self, log: str, request: "AppendRequest") -> int:
+        """Append once; what has a mark is sent again when the connection breaks."""
+        mark = request.mark
+        if mark is None:
+            return await self._call(lambda: self._append(log, request))
+        was_sent = False
+
+        async def append() -> int:
+            nonlocal was_sent
+            try:
+                return await self._append(log, request)
+            except AlreadyAppended as error:
+                if was_sent and error.number == mark.number:
+                    return error.first_id
+                raise
+            finally:
+                was_sent = True
+
+        return await self._call(append, repeatable=True)
+
     async def _change(
         self,
         log: str,
@@ -649,11 +713,12 @@ class AppendRequest(Struct, frozen=True):
     retain: Retention
     mirror_retain: Retention
     capacity: int | None
+    mark: Mark | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is wanted but that the batch is added."""
-        return self.mirror is None and self.retain is KEEP_ALL and self.capacity is None
+        return self.mirror is None and self.retain is KEEP_ALL and self.capacity is None and self.mark is None
 
 
 class ClaimRequest(Struct, frozen=True):

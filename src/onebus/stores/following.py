@@ -42,11 +42,16 @@ async def follow(store: Store, log: str, *, after: int, limit: int = 10_000) -> 
             if found.batches:
                 yield found
                 after = found.batches[-1].last_id
-                continue
+                if after < found.last_id:
+                    continue
             # All is read. From here on it is enough to listen, as long as the wake-ups bring everything along.
-            while await watch.wait(SAFETY_POLL_SECONDS) and (news := watch.take_news(found.epoch, after)):
-                after = news[-1].last_id
-                yield Slice(news, found.first_id, after, found.epoch)
+            while await watch.wait(SAFETY_POLL_SECONDS):
+                news = watch.take_news(found.epoch, after)
+                if news is None:
+                    break
+                if news:
+                    after = news[-1].last_id
+                    yield Slice(news, found.first_id, after, found.epoch)
 
 
 class Claimant:

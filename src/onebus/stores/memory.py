@@ -18,8 +18,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from onebus.errors import LogFull, VersionConflict
+from onebus.errors import AlreadyAppended, LogFull, VersionConflict
 from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease, ranges_of
+from onebus.log.mark import Mark
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch, Twin
@@ -93,6 +94,8 @@ class MemoryLog:
     shelf: BatchShelf = field(default_factory=BatchShelf)
     ends_at_byte: dict[int, int] = field(default_factory=dict)
     holds: HoldTable = field(default_factory=HoldTable)
+    marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The number of the newest append of each source, and the id of its first message."""
 
     def append(self, blob: bytes, count: int, now_ms: int, twin: Twin | None = None) -> int:
         first_id = self.last_id + 1
@@ -197,6 +200,11 @@ class MemoryLog:
     def _remove(self, batch: StoredBatch) -> None:
         self.shelf.remove(batch)
         del self.ends_at_byte[batch.last_id]
+
+    def check_mark(self, name: str, mark: Mark) -> None:
+        number, first_id = self.marks.get(mark.source, (-1, 0))
+        if mark.number <= number:
+            raise AlreadyAppended(name, mark.source, number, first_id)
 
     def check_capacity(self, name: str, capacity: int, request: AppendRequest, now_ms: int) -> None:
         count = request.count
@@ -316,8 +324,16 @@ class MemoryStore(Store):
 
     async def _append(self, log: str, request: AppendRequest) -> int:
         now_ms = self._now_ms()
+        if request.mark is not None:
+            (self._find(log) or MemoryLog()).check_mark(log, request.mark)
         if request.capacity is not None:
             (self._find(log) or MemoryLog()).check_capacity(log, request.capacity, request, now_ms)
+        first_id = self._append_both(log, request, now_ms)
+        if request.mark is not None:
+            self._memory.logs[log].marks[request.mark.source] = request.mark.number, first_id
+        return first_id
+
+    def _append_both(self, log: str, request: AppendRequest, now_ms: int) -> int:
         mirror = request.mirror
         if mirror is None:
             return self._append_one(log, request, request.retain, now_ms)
@@ -338,6 +354,11 @@ class MemoryStore(Store):
             log.trim(retain, now_ms)
         self._wake(name)
         return first_id
+
+    async def _unmark(self, log: str, source: str) -> None:
+        found = self._find(log)
+        if found is not None:
+            found.marks.pop(source, None)
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         found = self._find(log)
@@ -386,6 +407,14 @@ class MemoryStore(Store):
         if found is None:
             return 1
         found.trim(retain, self._now_ms())
+        return found.first_id
+
+    async def _forget_before(self, log: str, before: int, epoch: str) -> int:
+        found = self._find(log)
+        if found is None:
+            return 1
+        if found.epoch == epoch:
+            found.forget_before(min(before, found.last_id + 1))
         return found.first_id
 
     async def _stat(self, log: str) -> LogStat | None:

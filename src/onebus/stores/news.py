@@ -1,11 +1,13 @@
-"""A small batch that travels along with the wake-up, so that a waiting reader need not ask for it.
+"""A batch that comes along with the wake-up, so that a waiting reader need not ask for it.
+
+Within a process it is handed on as it is. To other processes only small ones travel::
 
     epoch last_id count appended_ms twin_first_id twin_log \\n blob
 
 The twin is ``0`` and nothing for a batch that is in one log only.
 """
 
-from typing import Final, Self
+from typing import Final
 
 from msgspec import Struct
 
@@ -16,18 +18,37 @@ MAX_NEWS_BYTES: Final = 4000
 
 
 class News(Struct, frozen=True, gc=False):
-    """What was just appended to a log, as it travels: most of those whom it reaches need not read it."""
+    """What was just appended to a log, by this process."""
 
-    packed: bytes
+    epoch: str
+    batch: StoredBatch
 
-    @classmethod
-    def of(cls, epoch: str, batch: StoredBatch) -> Self | None:
-        """Return the news of a batch, or None if it is too large to travel."""
+    @property
+    def size(self) -> int:
+        return len(self.batch.blob)
+
+    def read(self) -> tuple[str, StoredBatch]:
+        """Return the epoch of the log, and the batch."""
+        return self.epoch, self.batch
+
+    def pack(self) -> bytes | None:
+        """Return what travels to other processes, or None if the batch is too large for that."""
+        batch = self.batch
         if len(batch.blob) > MAX_NEWS_BYTES:
             return None
         twin = f"{batch.twin.first_id} {batch.twin.log}" if batch.twin else "0 "
-        head = f"{epoch} {batch.last_id} {batch.count} {batch.appended_ms} {twin}\n"
-        return cls(head.encode() + batch.blob)
+        head = f"{self.epoch} {batch.last_id} {batch.count} {batch.appended_ms} {twin}\n"
+        return head.encode() + batch.blob
+
+
+class PackedNews(Struct, frozen=True, gc=False):
+    """News from another process, as they travelled: most of those whom they reach need not read them."""
+
+    packed: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.packed)
 
     def read(self) -> tuple[str, StoredBatch]:
         """Return the epoch of the log, and the batch."""
@@ -35,3 +56,14 @@ class News(Struct, frozen=True, gc=False):
         epoch, last_id, count, appended_ms, twin_first_id, twin_log = head.decode().split(" ", 5)
         twin = Twin(twin_log, int(twin_first_id)) if twin_log else None
         return epoch, StoredBatch(int(last_id), int(count), blob, int(appended_ms), twin)
+
+
+AnyNews = News | PackedNews
+
+Grown = dict[str, News | None]
+"""The logs that have grown, and by what; None where that is more than one batch, or not known."""
+
+
+def note(grown: Grown, log: str, news: News | None) -> None:
+    """Note that a log has grown. Who is told of one batch must be told of all, so of several nobody is told any."""
+    grown[log] = None if log in grown else news

@@ -131,7 +131,14 @@ class ShardedStore(Store):
     # Logs
 
     async def _append(self, log: str, request: AppendRequest) -> int:
-        return await self._create_at(log, lambda it: it._append(log, request))
+        shard, is_known = await self._find(log)
+        first_id = await shard._send(log, request)
+        if not is_known:
+            self._remember(place_of(log), shard)
+        return first_id
+
+    async def _unmark(self, log: str, source: str) -> None:
+        await self._look(log, lambda it: it._unmark(log, source))
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         found = await self._look(log, lambda it: it._read(log, after, limit, max_bytes))
@@ -153,6 +160,9 @@ class ShardedStore(Store):
 
     async def _trim(self, log: str, retain: Retention) -> int:
         return await self._look(log, lambda it: it._trim(log, retain))
+
+    async def _forget_before(self, log: str, before: int, epoch: str) -> int:
+        return await self._look(log, lambda it: it._forget_before(log, before, epoch))
 
     async def _stat(self, log: str) -> LogStat | None:
         stat = await self._look(log, lambda it: it._stat(log))

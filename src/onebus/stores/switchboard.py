@@ -16,10 +16,12 @@ from msgspec import Struct
 from onebus.errors import SignalsMissed, StoreClosed
 from onebus.log.claims import Lease
 from onebus.log.stored import StoredBatch
-from onebus.stores.news import News
+from onebus.stores.news import AnyNews
 
 MAX_WAITING_SIGNALS: Final = 10_000
 MAX_WAITING_NEWS: Final = 100
+MAX_WAITING_NEWS_BYTES: Final = 4 * 1024 * 1024
+"""A reader that is further behind than either of these has to look by itself."""
 
 
 class Claimed(Struct, frozen=True):
@@ -38,35 +40,43 @@ class Watch:
         self._waiting: asyncio.Future[bool] | None = None
         self.token = uuid4().hex
         """Tells this watch from all others, for stores that hand messages over to it."""
-        self._news: list[News] = []
+        self._news: list[AnyNews] = []
+        self._news_bytes = 0
         self._must_look = False
         self._claims: deque[Claimed] = deque()
 
-    def wake(self, news: News | None = None) -> None:
-        if news is None or len(self._news) == MAX_WAITING_NEWS:
-            self._must_look = True
+    def wake(self, news: AnyNews | None = None) -> None:
+        if news is None or self._must_look:
+            self._look_by_itself()
         else:
             self._news.append(news)
+            self._news_bytes += news.size
+            if len(self._news) > MAX_WAITING_NEWS or self._news_bytes > MAX_WAITING_NEWS_BYTES:
+                self._look_by_itself()
         self._ring()
 
-    def take_news(self, epoch: str, after: int) -> list[StoredBatch]:
+    def take_news(self, epoch: str, after: int) -> list[StoredBatch] | None:
         """Return the batches that directly follow id `after`, if the wake-ups so far have brought all of them.
 
-        Nothing means that the reader has to look by itself.
+        None means that the reader has to look by itself.
         """
         news, must_look = self._news, self._must_look
-        self._news, self._must_look = [], False
+        self._news, self._news_bytes, self._must_look = [], 0, False
         if must_look:
-            return []
+            return None
         try:
             told = [one.read() for one in news]
         except ValueError:
             # Whoever may speak to the server may also talk nonsense there.
-            return []
+            return None
         batches = [batch for _, batch in told if batch.last_id > after]
         firsts = [after + 1, *(batch.last_id + 1 for batch in batches)]
         is_dense = all(batch.first_id == first for batch, first in zip(batches, firsts, strict=False))
-        return batches if is_dense and all(one == epoch for one, _ in told) else []
+        return batches if is_dense and all(one == epoch for one, _ in told) else None
+
+    def _look_by_itself(self) -> None:
+        """Keep no news any more: the reader has to look anyway, and finds all of them."""
+        self._news, self._news_bytes, self._must_look = [], 0, True
 
     def hand_over(self, claimed: Claimed) -> None:
         """Bring messages that the store has claimed for whoever waits here."""
@@ -211,7 +221,7 @@ class Switchboard:
     def is_last_subscription(self, subscription: Subscription) -> bool:
         return self._subscriptions.get(subscription.name) == {subscription}
 
-    def wake(self, log: str, news: News | None = None) -> None:
+    def wake(self, log: str, news: AnyNews | None = None) -> None:
         for watch in self._watches.get(log, ()):
             watch.wake(news)
 

@@ -17,14 +17,22 @@ def create_store(url: str | Sequence[str], options: StoreOptions | None = None) 
     """
     if not isinstance(url, str):
         return _sharded(url, options)
+    check_scheme(url)
+    return _BY_SCHEME[url.partition(":")[0]](url, options)
+
+
+def check_scheme(url: str) -> None:
+    """Check that there is a kind of store that answers to a URL.
+
+    Raises:
+        InvalidUrl, UnknownScheme: there is none.
+    """
     scheme, separator, _ = url.partition(":")
     if not separator:
         raise InvalidUrl(f"{url!r} is not a URL. Write for example sqlite:///bus.db or redis://localhost.")
-    create = _BY_SCHEME.get(scheme)
-    if create is None:
+    if scheme not in _BY_SCHEME:
         known = ", ".join(f"{name}://" for name in _BY_SCHEME)
         raise UnknownScheme(f"No store answers to {scheme}://. Known are {known}.")
-    return create(url, options)
 
 
 def _memory(url: str, options: StoreOptions | None) -> Store:

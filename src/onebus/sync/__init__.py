@@ -8,5 +8,19 @@ from onebus.sync.persistable import Persistable, Persisted
 from onebus.sync.pubsub import PubSub
 from onebus.sync.queue import Queue
 from onebus.sync.service import Service
+from onebus.sync.topics import Topic, TopicBatch, TopicConsumer
 
-__all__ = ["Bus", "Channel", "DeadLetters", "Message", "Persistable", "Persisted", "PubSub", "Queue", "Service"]
+__all__ = [
+    "Bus",
+    "Channel",
+    "DeadLetters",
+    "Message",
+    "Persistable",
+    "Persisted",
+    "PubSub",
+    "Queue",
+    "Service",
+    "Topic",
+    "TopicBatch",
+    "TopicConsumer",
+]

@@ -6,12 +6,14 @@ from typing import Any, Self
 
 from onebus.bus import DEFAULT_URL
 from onebus.bus import Bus as AsyncBus
+from onebus.log.retention import KEEP_ALL, Retention
 from onebus.objects.feeds.limits import FeedLimits
 from onebus.objects.feeds.message import FeedMessage
 from onebus.objects.feeds.names import SiteLookup
 from onebus.objects.link import Clock
 from onebus.objects.queue import DEFAULT_TTL_SECONDS
 from onebus.objects.queues import QueueState
+from onebus.objects.topics.description import DEFAULT_PARTITIONS
 from onebus.sync.cache import DistributedCache
 from onebus.sync.channel import Channel
 from onebus.sync.events import Emitter, Handler
@@ -21,6 +23,7 @@ from onebus.sync.portal import Portal
 from onebus.sync.pubsub import PubSub
 from onebus.sync.queue import Queue
 from onebus.sync.service import Service
+from onebus.sync.topics import Topic, TopicConsumer
 
 
 class Bus(Emitter):
@@ -136,6 +139,26 @@ class Bus(Emitter):
     def cache(self, name: str, *, app_version: str = "") -> DistributedCache:
         """Return a dictionary that all processes share; see `onebus.Bus.cache`."""
         return DistributedCache(self.portal, self.wrapped.cache(name, app_version=app_version))
+
+    def topic(
+        self,
+        name: str,
+        *,
+        partitions: int = DEFAULT_PARTITIONS,
+        retention: Retention = KEEP_ALL,
+        compact: bool = False,
+    ) -> Topic:
+        """Return an object to publish to the topic `name`, to consume it and to look at it; see `onebus.Bus.topic`."""
+        topic = self.wrapped.topic(name, partitions=partitions, retention=retention, compact=compact)
+        return Topic(self.portal, topic)
+
+    def topics(self, prefix: str = "") -> list[str]:
+        """Return the names of all topics that start with `prefix`, sorted."""
+        return self.portal.call(self.wrapped.topics(prefix))
+
+    def consume(self, *topics: str, group: str, **options: Any) -> TopicConsumer:
+        """Return a member of a group that reads several topics at once; see `onebus.Bus.consume`."""
+        return TopicConsumer(self.portal, self.wrapped.consume(*topics, group=group, **options))
 
     def publish(self, channel: str, data: Any, **options: Any) -> int:
         """Publish JSON data on a channel, and return its id there once it is stored; see `onebus.Bus.publish`."""

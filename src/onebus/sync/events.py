@@ -5,6 +5,7 @@ blocks slows down what feeds it, and nothing else. Handlers of different objects
 """
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -44,21 +45,29 @@ class Emitter:
     def __init__(self, portal: Portal, events: Events) -> None:
         self._portal = portal
         self._events = events
+        self._changing = threading.Lock()
 
     def on(self, event: str, handler: Handler) -> Handler:
-        """Call a function whenever an event happens. Returns the function."""
-        self._portal.post(self._events.on, event, Relay(self._portal, checked_plain(handler)))
+        """Call a function whenever an event happens from now on. Returns the function."""
+        self._add(event, Relay(self._portal, checked_plain(handler)))
         return handler
 
     def once(self, event: str, handler: Handler) -> Handler:
         """Call a function the next time an event happens. Returns the function."""
-        relay = Relay(self._portal, checked_plain(handler), forget=lambda relay: self._events.off(event, relay))
-        self._portal.post(self._events.on, event, relay)
+        self._add(event, Relay(self._portal, checked_plain(handler), forget=lambda relay: self.off(event, relay)))
         return handler
 
     def off(self, event: str, handler: Handler | None = None) -> None:
         """Stop calling a function, or every function, for an event."""
-        self._portal.post(self._events.off, event, handler)
+        self._portal.check_process()
+        with self._changing:
+            self._events.off(event, handler)
+
+    def _add(self, event: str, relay: Relay) -> None:
+        # Not in the loop, but here: what happens after this call is heard, also if another bus causes it.
+        self._portal.check_process()
+        with self._changing:
+            self._events.on(event, relay)
 
 
 def checked_plain(handler: Handler) -> Handler:

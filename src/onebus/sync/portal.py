@@ -93,10 +93,18 @@ class Portal:
         else:
             self.call(work)
 
-    def post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function in the loop soon, after all that was posted and before all that is called after this."""
+    def check_process(self) -> None:
+        """Check that this is the process of the loop.
+
+        Raises:
+            UsedAfterFork: the loop is in another process.
+        """
         if not self._home.is_here:
             raise _used_after_fork()
+
+    def post(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the loop soon, after all that was posted and before all that is called after this."""
+        self.check_process()
         self._posted.append((function, arguments))
         # Whoever sees the flag has added to what will be taken soon; two announcements do no harm.
         if not self._is_announced and self._thread is not None:
@@ -131,8 +139,7 @@ class Portal:
             self._calls.discard(outcome)
 
     def _check_caller(self) -> None:
-        if not self._home.is_here:
-            raise _used_after_fork()
+        self.check_process()
         if self.is_in_loop:
             raise WouldDeadlock(
                 "A blocking call was made in the thread that has to carry it out, for example by the clock of the bus. "

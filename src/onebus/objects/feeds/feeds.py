@@ -20,6 +20,7 @@ from onebus.objects.feeds.names import FEEDS, ChannelName, SiteLookup, channel_n
 from onebus.objects.feeds.subscription import FeedSubscription
 from onebus.objects.feeds.tail import Tail
 from onebus.objects.link import Link
+from onebus.objects.lull import Lull
 from onebus.payload import pack_json
 
 
@@ -38,7 +39,11 @@ class Feeds:
         """What channels remember."""
         self.tail = Tail(link)
         """Where a door hears of what is published, once for all its clients."""
-        self._writer = LogWriter(self._append, clock=link.clock, limits=link.limits, unheard=self._publish_failed)
+        self.lull = Lull()
+        """Where those who publish wait for each other."""
+        self._writer = LogWriter(
+            self._append, clock=link.clock, limits=link.limits, unheard=self._publish_failed, gather=self.lull.come
+        )
         self._retain: dict[str, Retention] = {}
         self._subscriptions: list[FeedSubscription] = []
         self._callbacks: list[tuple[FeedSubscription, Handler]] = []

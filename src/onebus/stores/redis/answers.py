@@ -8,7 +8,7 @@ from onebus.log.claims import Lease
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch, Twin
 from onebus.stores.base import Claim, LogStat, Lost, Span
-from onebus.stores.news import News
+from onebus.stores.news import PackedNews
 from onebus.stores.switchboard import Claimed
 
 Entry: TypeAlias = tuple[bytes, Sequence[bytes]]
@@ -68,7 +68,7 @@ def claimed_of(payload: bytes) -> Claimed:
     """Read what the append script hands over: ``fence first last``, a line break, and the news of the batch."""
     head, _, packed = payload.partition(b"\n")
     fence, first, last = map(int, head.split())
-    _, batch = News(packed).read()
+    _, batch = PackedNews(packed).read()
     return Claimed(Lease(first, last, fence), batch)
 
 

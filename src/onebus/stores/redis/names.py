@@ -13,6 +13,7 @@ PREFIX: Final = "onebus:"
 
 _LOG_KINDS: Final = ("log", "batches", "holds", "due", "free")
 _FIELD: Final = b"f:"
+_MARK: Final = b"m:"
 
 # A brace in a name would end the hash tag early, and the keys of a log would be scattered over the cluster.
 _ESCAPES = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
@@ -45,6 +46,10 @@ def log_of_key(key: bytes) -> str:
 
 def to_field(name: str) -> bytes:
     return _FIELD + name.encode()
+
+
+def mark_field(source: str) -> bytes:
+    return _MARK + source.encode()
 
 
 def user_fields(items: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:

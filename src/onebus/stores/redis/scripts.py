@@ -29,10 +29,12 @@ def _load(name: str, parts: Sequence[str] = _PRELUDE) -> Script:
 APPEND = _load("append")
 # Making functions that nobody calls would take a good part of its time.
 APPEND_PLAIN = _load("append", ("log", "holds"))
+UNMARK = _load("unmark")
 READ = _load("read")
 CLAIM = _load("claim")
 CHANGE = _load("change")
 TRIM = _load("trim")
+FORGET = _load("forget")
 STAT = _load("stat")
 UNFINISHED = _load("unfinished")
 UNWAIT = _load("unwait")

@@ -11,7 +11,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from onebus.errors import StoreUnavailable
 from onebus.stores.health import Health
-from onebus.stores.news import News
+from onebus.stores.news import PackedNews
 from onebus.stores.redis.answers import claimed_of
 from onebus.stores.redis.connection import DRIVER_ERRORS
 from onebus.stores.redis.failures import translate
@@ -166,7 +166,7 @@ class Signals:
         return True
 
     def _wake(self, log: str, value: bytes) -> bool:
-        self._switchboard.wake(log, News(value) if value else None)
+        self._switchboard.wake(log, PackedNews(value) if value else None)
         return False
 
     def _deliver(self, name: str, value: bytes) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count as numbers
 from typing import Any, Final
 
-from onebus.errors import LogFull, StoreUnavailable, VersionConflict
+from onebus.errors import AlreadyAppended, LogFull, StoreUnavailable, VersionConflict
 from onebus.log.claims import Lease, ranges_of
 from onebus.log.names import anchor_of
 from onebus.log.retention import Retention
@@ -29,7 +29,16 @@ from onebus.stores.redis.answers import NOTHING, batch_of, claim_of, limits_of, 
 from onebus.stores.redis.cluster import ClusterConnections
 from onebus.stores.redis.connection import Argument, Connections
 from onebus.stores.redis.inspection import inspect_redis
-from onebus.stores.redis.names import Channels, log_keys, log_of_key, log_pattern, record_key, to_field, user_fields
+from onebus.stores.redis.names import (
+    Channels,
+    log_keys,
+    log_of_key,
+    log_pattern,
+    mark_field,
+    record_key,
+    to_field,
+    user_fields,
+)
 from onebus.stores.redis.scripts import Script
 from onebus.stores.redis.server import SentinelConnections, ServerConnections
 from onebus.stores.redis.signals import Signals
@@ -82,10 +91,14 @@ class RedisStore(Store):
             settings += (*self._append_settings(request.mirror, request.mirror_retain), log, request.mirror)
         capacity = NOTHING if request.capacity is None else request.capacity
         script = scripts.APPEND_PLAIN if request.is_plain else scripts.APPEND
-        answer: int = await self._run(script, keys, request.batch, request.count, capacity, *settings)
+        mark = request.mark
+        marked = (NOTHING, NOTHING) if mark is None else (mark_field(mark.source), mark.number)
+        answer = await self._run(script, keys, request.batch, request.count, capacity, *marked, *settings)
+        if mark is not None and isinstance(answer, list):
+            raise AlreadyAppended(log, mark.source, *answer)
         if answer <= 0:
             raise LogFull(log, room=-answer)
-        return answer
+        return int(answer)
 
     def _append_settings(self, log: str, retain: Retention) -> tuple[Argument, ...]:
         return self._new_epoch(), self._channels.of_growth(log), *limits_of(retain)
@@ -93,6 +106,9 @@ class RedisStore(Store):
     def _new_epoch(self) -> str:
         """Return a text that no log has had yet. Most are not used: only a script knows whether a log is new."""
         return f"{self._epoch_prefix}{next(self._epochs):x}"
+
+    async def _unmark(self, log: str, source: str) -> None:
+        await self._run(scripts.UNMARK, log_keys(log), mark_field(source))
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         answer = await self._run(scripts.READ, log_keys(log), after, limit, max_bytes)
@@ -138,6 +154,10 @@ class RedisStore(Store):
 
     async def _trim(self, log: str, retain: Retention) -> int:
         first_id: int | None = await self._run(scripts.TRIM, log_keys(log), *limits_of(retain))
+        return 1 if first_id is None else first_id
+
+    async def _forget_before(self, log: str, before: int, epoch: str) -> int:
+        first_id: int | None = await self._run(scripts.FORGET, log_keys(log), before, epoch)
         return 1 if first_id is None else first_id
 
     async def _stat(self, log: str) -> LogStat | None:

@@ -37,6 +37,7 @@ _overlapping = (
 _free = select(*_columns).where(_of_log, holds.c.due_ms == FREE).order_by(holds.c.first_id).limit(bindparam("count"))
 _due = select(*_columns).where(_of_log, holds.c.due_ms > FREE, holds.c.due_ms <= bindparam("now"))
 _next_due = select(func.min(holds.c.due_ms)).where(_of_log, holds.c.due_ms > FREE)
+_earliest = select(func.min(holds.c.due_ms)).where(_of_log)
 _delete = delete(holds).where(_of_log, holds.c.first_id == bindparam("first"))
 _delete_all = delete(holds).where(_of_log)
 _insert = insert(holds)
@@ -94,6 +95,11 @@ class HoldRows:
         """Return when the next hold becomes free, or None if none ever does by itself."""
         ((due_ms,),) = self._transaction.execute(_next_due, {"log": self._log_id})
         return None if due_ms is None else int(due_ms)
+
+    def are_all_taken(self, now_ms: int) -> bool:
+        """Return whether nothing is free or due."""
+        ((due_ms,),) = self._transaction.execute(_earliest, {"log": self._log_id})
+        return due_ms is None or due_ms > max(now_ms, FREE)
 
     def free(self, count: int) -> list[Hold]:
         """Return up to `count` free holds, lowest ids first; they stay in the table."""

@@ -9,16 +9,17 @@ from typing import Any
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Select, Update, bindparam, delete, func, insert, or_, select, update
 
-from onebus.errors import LogFull
+from onebus.errors import AlreadyAppended, LogFull
 from onebus.log.claims import FREE, NO_FENCE, Hold, Lease
+from onebus.log.mark import Mark
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch, Twin
 from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice, Span, spans_of
-from onebus.stores.news import News
+from onebus.stores.news import News, note
 from onebus.stores.sql.holds import HoldRows
-from onebus.stores.sql.inserts import insert_if_absent
-from onebus.stores.sql.tables import batches, logs, text_of
+from onebus.stores.sql.inserts import insert_if_absent, upsert
+from onebus.stores.sql.tables import batches, logs, marks, text_of
 from onebus.stores.sql.transaction import Transaction
 
 FREE_HOLDS_AT_ONCE = 500
@@ -35,6 +36,10 @@ _batch_columns = (
 )
 _insert_batch = insert(batches)
 _delete_log = delete(logs).where(logs.c.id == bindparam("log"))
+_of_source = marks.c.log_id == bindparam("log"), marks.c.source == bindparam("mark_source")
+_find_mark = select(marks.c.number, marks.c.first_id).where(*_of_source)
+_delete_mark = delete(marks).where(*_of_source)
+_delete_marks = delete(marks).where(marks.c.log_id == bindparam("log"))
 _NEW_LOG = {
     "first_id": 1,
     "last_id": 0,
@@ -162,6 +167,18 @@ class SqlLog:
         self._announce(StoredBatch(row.last_id, count, blob, row.now_ms, twin))
         return first_id
 
+    def check_mark(self, mark: Mark) -> None:
+        found = self._transaction.execute(_find_mark, {"log": self._row.id, "mark_source": mark.source})
+        if found and mark.number <= found[0][0]:
+            raise AlreadyAppended(self._row.name, mark.source, *found[0])
+
+    def put_mark(self, mark: Mark, first_id: int) -> None:
+        values = {"log_id": self._row.id, "source": mark.source, "number": mark.number, "first_id": first_id}
+        self._transaction.execute(upsert(self._transaction.dialect_name, marks, "number", "first_id"), values)
+
+    def unmark(self, source: str) -> None:
+        self._transaction.execute(_delete_mark, {"log": self._row.id, "mark_source": source})
+
     def read(self, after: int, limit: int, max_bytes: int) -> Slice:
         row = self._row
         first = max(after + 1, row.first_id)
@@ -176,8 +193,12 @@ class SqlLog:
     def claim(self, request: ClaimRequest) -> Claim:
         row, now_ms = self._row, self._row.now_ms
         lost = self.settle(request.settle)
-        self._free_due()
-        taken, found = self._take(request)
+        basket = _Basket(self, request)
+        if not self._holds.are_all_taken(now_ms):
+            self._free_due()
+            self._take_free(basket)
+        self._take_new(basket)
+        taken, found = basket.taken, basket.found
         if taken and request.lease_ms is None:
             self._discard(taken)
         elif taken and request.lease_ms is not None:
@@ -217,6 +238,12 @@ class SqlLog:
         self._save("first_id", "head")
         return self._row.first_id
 
+    def forget(self, before: int, epoch: str) -> int:
+        if self._row.epoch == epoch:
+            self._forget_before(min(before, self._row.last_id + 1))
+            self._save("first_id", "head")
+        return self._row.first_id
+
     def clear(self) -> None:
         self._forget_before(self._row.last_id + 1)
         self._save("first_id", "head")
@@ -231,6 +258,7 @@ class SqlLog:
     def drop(self) -> None:
         self._holds.remove_all()
         self._delete_batches(0, self._row.last_id)
+        self._transaction.execute(_delete_marks, {"log": self._row.id})
         self._transaction.execute(_delete_log, {"log": self._row.id})
 
     def stat(self) -> LogStat:
@@ -265,23 +293,24 @@ class SqlLog:
         if due_ms is not None and due_ms <= self._row.now_ms:
             self._discard(self._holds.free_due(self._row.now_ms))
 
-    def _take(self, request: ClaimRequest) -> tuple[list[Hold], list[StoredBatch]]:
-        """Take free ids and then new ones, while they and their batches fit the request."""
-        basket = _Basket(self, request)
+    def _take_free(self, basket: "_Basket") -> None:
+        """Take free ids while they and their batches fit."""
         while basket.has_room and (free := self._holds.free(FREE_HOLDS_AT_ONCE)):
             for index, hold in enumerate(free):
                 rest = basket.put(hold)
                 if rest is not None:
                     self._holds.remove(free[: index + 1])
                     self._holds.add([rest])
-                    return basket.taken, basket.found
+                    return
             self._holds.remove(free)
+
+    def _take_new(self, basket: "_Basket") -> None:
+        """Take ids that nobody has claimed yet while they and their batches fit."""
         row = self._row
         if basket.has_room and row.head <= row.last_id:
             new = Hold(row.head, min(row.last_id, row.head + basket.room - 1), NO_FENCE, FREE, attempts=0)
             rest = basket.put(new)
             row.head = new.last + 1 if rest is None else rest.first
-        return basket.taken, basket.found
 
     def batches_covering(self, first: int, last: int, max_bytes: int, sure: int | None = None) -> list[StoredBatch]:
         """Return the batches of ``first..last`` while they fit, and that of `sure`, by default the first, anyway."""
@@ -347,9 +376,8 @@ class SqlLog:
             self._discard([Hold(first_id, first_id, NO_FENCE, FREE, attempts=0)])
 
     def _announce(self, batch: StoredBatch) -> None:
-        """Wake the watchers after the commit, and tell them of the batch if it is small and the only one."""
-        grown, name = self._transaction.grown, self._row.name
-        grown[name] = None if name in grown else News.of(self._row.epoch, batch)
+        """Wake the watchers after the commit, and tell them of the batch if it is the only one."""
+        note(self._transaction.grown, self._row.name, News(self._row.epoch, batch))
 
     def _save(self, *columns: str) -> None:
         values = {f"new_{column}": getattr(self._row, column) for column in columns}

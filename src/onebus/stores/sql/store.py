@@ -29,7 +29,7 @@ from onebus.stores.base import (
     StoreOptions,
 )
 from onebus.stores.following import SAFETY_POLL_SECONDS
-from onebus.stores.news import News
+from onebus.stores.news import AnyNews
 from onebus.stores.sql import logs, records
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import Database
@@ -158,12 +158,15 @@ class SqlStore(Store):
     # Logs
 
     async def _append(self, log: str, request: AppendRequest) -> int:
-        batch, count, mirror = request.batch, request.count, request.mirror
+        batch, count, mirror, mark = request.batch, request.count, request.mirror, request.mark
         if request.is_plain and (first_id := await self._try_append_at_once(log, batch, count)):
             return first_id
 
         def append(transaction: Transaction) -> int:
             found = logs.find_or_create(transaction, log)
+            if mark is not None:
+                found.check_mark(mark)
+                found.put_mark(mark, found.next_id)
             if mirror is None:
                 return found.append(batch, count, None, request.retain, capacity=request.capacity)
             mirrored = logs.find_or_create(transaction, mirror)
@@ -182,6 +185,14 @@ class SqlStore(Store):
         append = Append(log, batch, count)
         last_id = await self._linked.writers.run_at_once(lambda transaction: append_at_once(transaction, append))
         return None if last_id is None else last_id - count + 1
+
+    async def _unmark(self, log: str, source: str) -> None:
+        def unmark(transaction: Transaction) -> None:
+            found = logs.find(transaction, log, lock=True)
+            if found is not None:
+                found.unmark(source)
+
+        await self._write_with(unmark)
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         def read(transaction: Transaction) -> Slice:
@@ -221,6 +232,13 @@ class SqlStore(Store):
             return 1 if found is None else found.trim(retain)
 
         return await self._write_with(trim)
+
+    async def _forget_before(self, log: str, before: int, epoch: str) -> int:
+        def forget(transaction: Transaction) -> int:
+            found = logs.find(transaction, log, lock=True)
+            return 1 if found is None else found.forget(before, epoch)
+
+        return await self._write_with(forget)
 
     async def _stat(self, log: str) -> LogStat | None:
         def stat(transaction: Transaction) -> LogStat | None:
@@ -350,7 +368,7 @@ class SqlStore(Store):
         await self._linked.bell.open(self._heard, self._bell_lost, self._write_with)
         self._linked.is_hearing = True
 
-    def _heard(self, grown: Mapping[str, News | None] | None) -> None:
+    def _heard(self, grown: Mapping[str, AnyNews | None] | None) -> None:
         if grown is None:
             self.switchboard.wake_all()
             return

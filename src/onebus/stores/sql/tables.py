@@ -52,6 +52,15 @@ holds = Table(
     Column("owner", String, nullable=False),
 )
 
+marks = Table(
+    "onebus_mark",
+    metadata,
+    Column("log_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", String, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("first_id", BigInteger, nullable=False),
+)
+
 records = Table(
     "onebus_record",
     metadata,

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.schema import Table
 
-from onebus.stores.news import News
+from onebus.stores.news import Grown
 from onebus.stores.sql.connection import Answer, Rows, SqlConnection
 from onebus.stores.sql.tables import bells, listeners, logs, records
 
@@ -71,7 +71,7 @@ class Transaction:
 
     connection: SqlConnection
     lookups: Lookups
-    grown: dict[str, News | None] = field(default_factory=dict)
+    grown: Grown = field(default_factory=dict)
     """The logs whose watchers are to be woken once this is committed, and what they may be told."""
     bells: Iterable[tuple[str, bytes]] = ()
     """Where to ring after the commit, and the secret of each place, if the bell needs to be told; read once."""

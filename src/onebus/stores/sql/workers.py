@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from onebus.errors import BusError, StoreClosed, StoreUnavailable
-from onebus.stores.news import News
+from onebus.stores.news import Grown, News, note
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.connection import Database, SqlConnection
 from onebus.stores.sql.dialects.base import SqlDialect
@@ -41,7 +41,7 @@ async def in_thread(function: Callable[[], T]) -> T:
             job.result = function()
         except BaseException as error:
             job.error = error
-        _tell(loop, [job])
+        _in_loop(loop, job.finish)
 
     threading.Thread(target=run, name="onebus-once", daemon=True).start()
     return await job.done  # type: ignore[no-any-return]
@@ -143,8 +143,9 @@ class Workers:
                 connection.close()
                 connection = None
             generation = self._generation
-            connection = self._run_all(jobs, connection)
-            _tell(self._loop, jobs)
+            grown: Grown = {}
+            connection = self._run_all(jobs, connection, grown)
+            self._tell(jobs, grown)
         if connection is not None:
             connection.close()
 
@@ -164,12 +165,23 @@ class Workers:
             jobs.append(another)
         return jobs
 
-    def _run_all(self, jobs: Sequence[Job], connection: SqlConnection | None) -> SqlConnection | None:
+    def _tell(self, jobs: Sequence[Job], grown: Grown) -> None:
+        """Tell the callers first, so that the next append is on its way while readers take in the last one."""
+
+        def tell() -> None:
+            for job in jobs:
+                job.finish()
+            if grown and self._on_grown is not None:
+                self._on_grown(grown)
+
+        _in_loop(self._loop, tell)
+
+    def _run_all(self, jobs: Sequence[Job], connection: SqlConnection | None, grown: Grown) -> SqlConnection | None:
         """Run jobs together; where that fails, each for itself, so that each has its own outcome."""
-        connection = self._attempt(jobs, connection)
+        connection = self._attempt(jobs, connection, grown)
         if len(jobs) > 1 and any(isinstance(job.error, self._driver_errors) for job in jobs):
             for job in jobs:
-                connection = self._attempt([job], connection)
+                connection = self._attempt([job], connection, grown)
         for job in jobs:
             if isinstance(job.error, self._driver_errors):
                 job.error = self._dialect.translate(job.error)
@@ -178,11 +190,11 @@ class Workers:
                 connection = None
         return connection
 
-    def _attempt(self, jobs: Sequence[Job], connection: SqlConnection | None) -> SqlConnection | None:
+    def _attempt(self, jobs: Sequence[Job], connection: SqlConnection | None, grown: Grown) -> SqlConnection | None:
         for _ in range(MAX_CONFLICTS):
             try:
                 connection = connection or self._connect()
-                self._run_together(jobs, connection)
+                self._run_together(jobs, connection, grown)
             except BusError as error:
                 _set_error(jobs, error)
                 break
@@ -211,7 +223,7 @@ class Workers:
                 translated.was_sent = False
             raise translated from error
 
-    def _run_together(self, jobs: Sequence[Job], connection: SqlConnection) -> None:
+    def _run_together(self, jobs: Sequence[Job], connection: SqlConnection, grown: Grown) -> None:
         transaction = Transaction(connection, self._lookups)
         if self._bell is None:
             for job in jobs:
@@ -219,37 +231,30 @@ class Workers:
             return
         if len(jobs) == 1 and jobs[0].at_once:
             self._dialect.run_at_once(connection, partial(_run_wanted, jobs[0], transaction), LONGEST_WAIT_SECONDS)
-            self._ring(transaction)
+            self._ring(transaction, grown)
             return
         durable = any(job.durable for job in jobs)
         self._dialect.begin(connection, LONGEST_WAIT_SECONDS, durable=durable)
         for job in jobs:
-            self._run_guarded(job, transaction, alone=len(jobs) == 1)
-        if len(jobs) == 1 and jobs[0].error is not None:
+            _run_wanted(job, transaction)
+        if any(job.error is not None for job in jobs):
             self._dialect.rollback(connection)
-            return
+            if len(jobs) == 1:
+                return
+            transaction = Transaction(connection, self._lookups)
+            self._dialect.begin(connection, LONGEST_WAIT_SECONDS, durable=durable)
+            for job in jobs:
+                _run_guarded(job, transaction)
         self._bell.prepare(transaction)
         self._dialect.commit(connection)
-        self._ring(transaction)
+        self._ring(transaction, grown)
 
-    def _ring(self, transaction: Transaction) -> None:
+    def _ring(self, transaction: Transaction, grown: Grown) -> None:
+        """Wake readers elsewhere, and remember whom to wake here."""
         if self._bell is not None and transaction.grown:
             self._bell.ring(transaction)
-            if self._on_grown is not None:
-                self._loop.call_soon_threadsafe(self._on_grown, transaction.grown)
-
-    def _run_guarded(self, job: Job, transaction: Transaction, *, alone: bool) -> None:
-        """Run a job such that its failure undoes nothing but itself."""
-        if alone:
-            _run_wanted(job, transaction)
-            return
-        grown = dict(transaction.grown)
-        transaction.connection.command("SAVEPOINT job")
-        _run_wanted(job, transaction)
-        if job.error is not None:
-            transaction.connection.command("ROLLBACK TO job")
-            transaction.grown = grown
-        transaction.connection.command("RELEASE job")
+            for log, news in transaction.grown.items():
+                note(grown, log, news)
 
     def _rollback(self, connection: SqlConnection) -> SqlConnection | None:
         try:
@@ -260,20 +265,27 @@ class Workers:
         return connection
 
 
-def _tell(loop: asyncio.AbstractEventLoop, jobs: Sequence[Job]) -> None:
-    def finish() -> None:
-        for job in jobs:
-            job.finish()
-
+def _in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     # The loop is closed when a program ends without closing its store: nobody is left to be told.
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(finish)
+        loop.call_soon_threadsafe(function)
 
 
 def _run_wanted(job: Job, transaction: Transaction) -> None:
     # A caller that has given up, for example because its deadline passed, must not be surprised later.
     if not job.done.cancelled():
         _run(job, transaction)
+
+
+def _run_guarded(job: Job, transaction: Transaction) -> None:
+    """Run a job such that its failure undoes nothing but itself."""
+    grown = dict(transaction.grown)
+    transaction.connection.command("SAVEPOINT job")
+    _run_wanted(job, transaction)
+    if job.error is not None:
+        transaction.connection.command("ROLLBACK TO job")
+        transaction.grown = grown
+    transaction.connection.command("RELEASE job")
 
 
 def _run(job: Job, transaction: Transaction) -> None:

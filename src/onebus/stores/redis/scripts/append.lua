@@ -4,11 +4,13 @@ Adds a batch to a log and perhaps to its mirror, trims both, and tells those who
 
 KEYS  the log's, then the mirror's if there is one
 ARGV  now, batch, count, capacity of the log (empty: none),
+      the field of the mark in the log (empty: none) and its number,
       log:     epoch if it is new, channel of its growth, max_count, max_bytes, max_age_ms,
       mirror:  the same, and the names of the log and of the mirror
-Returns the first id in the log; if the batch would exceed its capacity, minus the number of messages that fit.
+Returns the first id in the log; if the batch would exceed its capacity, minus the number of messages that fit; if the
+log has had the append, the number and the first id of the newest one of that source.
 ]]
-local LOG, MIRROR, NAMES = 5, 10, 15
+local LOG, MIRROR, NAMES = 7, 12, 17
 local MAX_NEWS_BYTES = 4000
 
 local now = clock(ARGV[1])
@@ -86,13 +88,28 @@ local function append(log, settings, capacity, ...)
     return first
 end
 
-local log, capacity = log_at(1, LOG), tonumber(ARGV[4])
-if #KEYS == 5 then
-    return append(log, LOG, capacity)
+local function append_all(log, capacity)
+    if #KEYS == 5 then
+        return append(log, LOG, capacity)
+    end
+    local mirror = log_at(6, MIRROR)
+    local first = append(log, LOG, capacity, 'o', ARGV[NAMES + 1], 'i', mirror.last + 1)
+    if first > 0 then
+        append(mirror, MIRROR, nil, 'o', ARGV[NAMES], 'i', first)
+    end
+    return first
 end
-local mirror = log_at(6, MIRROR)
-local first = append(log, LOG, capacity, 'o', ARGV[NAMES + 1], 'i', mirror.last + 1)
+
+local log, capacity, mark = log_at(1, LOG), tonumber(ARGV[4]), ARGV[5]
+if mark == '' then
+    return append_all(log, capacity)
+end
+local number, first_id = string.match(redis.call('HGET', log.keys.log, mark) or '', '^(%d+) (%d+)$')
+if number and tonumber(ARGV[6]) <= tonumber(number) then
+    return { tonumber(number), tonumber(first_id) }
+end
+local first = append_all(log, capacity)
 if first > 0 then
-    append(mirror, MIRROR, nil, 'o', ARGV[NAMES], 'i', first)
+    redis.call('HSET', log.keys.log, mark, string.format('%s %.0f', ARGV[6], first))
 end
 return first

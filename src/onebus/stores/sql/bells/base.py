@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from onebus.stores.news import News
+from onebus.stores.news import AnyNews
 from onebus.stores.sql.transaction import Transaction
 
-Heard = Callable[[Mapping[str, News | None] | None], None]
+Heard = Callable[[Mapping[str, AnyNews | None] | None], None]
 """Called in the event loop with the logs that have grown and what is known of that, or with None when any may have."""
 
 Lost = Callable[[Exception], None]

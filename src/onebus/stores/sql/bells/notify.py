@@ -8,7 +8,7 @@ import psycopg
 from sqlalchemy import URL, bindparam, func, select
 
 from onebus.errors import StoreUnavailable
-from onebus.stores.news import News
+from onebus.stores.news import News, PackedNews
 from onebus.stores.sql.bells.base import Bell, Heard, Lost, RunTransaction
 from onebus.stores.sql.transaction import Transaction
 
@@ -55,11 +55,12 @@ class NotifyBell(Bell):
         try:
             async for notification in connection.notifies():
                 name, _, packed = notification.payload.partition("\n")
-                heard({name: News(b64decode(packed)) if packed else None})
+                heard({name: PackedNews(b64decode(packed)) if packed else None})
         except psycopg.Error as error:
             lost(error)
 
 
 def _payload(log: str, news: News | None) -> str:
     """Return what a notification says: the name of the log, and the news as text where there are any."""
-    return log if news is None else f"{log}\n{b64encode(news.packed).decode()}"
+    packed = None if news is None else news.pack()
+    return log if packed is None else f"{log}\n{b64encode(packed).decode()}"

@@ -4,7 +4,7 @@ Each open store has a UDP socket on the address from which it talks to the datab
 table, along with a secret that it makes up. Whoever commits sends one of these to all of them:
 
     name \\n name …             these logs have grown
-    \\0 tag name \\n news      this log has grown by this batch, see `News`
+    \\0 tag name \\n news      this log has grown by this batch, see `News.pack`
 
 The tag is a keyed hash of what follows it, under the secret of the receiver: only who may read the table can make
 it. A forged datagram costs a look at the log, no more. Datagrams are not encrypted: where the connection to the
@@ -22,7 +22,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import Final
 
-from onebus.stores.news import News
+from onebus.stores.news import News, PackedNews
 from onebus.stores.sql.bells.base import Bell, Heard, Lost, RunTransaction
 from onebus.stores.sql.inserts import upsert
 from onebus.stores.sql.tables import bells
@@ -123,7 +123,7 @@ class _Ear(asyncio.DatagramProtocol):
         name, _, packed = sealed.partition(b"\n")
         # Not forged, maybe: the sender may know the secret of somebody who had this address before.
         is_genuine = compare_digest(data, seal(sealed, self._secret))
-        self._heard({name.decode(errors="replace"): News(packed) if is_genuine else None})
+        self._heard({name.decode(errors="replace"): PackedNews(packed) if is_genuine else None})
 
 
 def seal(tiding: bytes, secret: bytes) -> bytes:
@@ -137,7 +137,8 @@ def _datagrams(grown: Mapping[str, News | None], secret: bytes) -> list[bytes]:
     named: list[bytes] = []
     for log, news in grown.items():
         name = log.encode()
-        if news is not None and len(datagram := seal(name + b"\n" + news.packed, secret)) <= MAX_DATAGRAM_BYTES:
+        packed = None if news is None else news.pack()
+        if packed is not None and len(datagram := seal(name + b"\n" + packed, secret)) <= MAX_DATAGRAM_BYTES:
             sealed.append(datagram)
         elif named and len(named[-1]) + len(name) < MAX_DATAGRAM_BYTES:
             named[-1] += b"\n" + name

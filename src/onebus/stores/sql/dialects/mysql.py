@@ -110,7 +110,7 @@ class MysqlDialect(SqlDialect):
                 return None
             last_id, appended_ms = moved.last_insert_id, stored.last_insert_id
             batch = StoredBatch(last_id, one.count, one.blob, appended_ms)
-            transaction.grown[one.log] = News.of(epoch, batch)
+            transaction.grown[one.log] = News(epoch, batch)
             transaction.bells = self._bells(answers)
             return last_id
 

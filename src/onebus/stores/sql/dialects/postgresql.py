@@ -188,7 +188,7 @@ def _append_and_notify(now: ColumnElement[int]) -> Select[Any]:
     row = select(tail.c.id, tail.c.last_id, count, size, tail.c.bytes_appended, tail.c.now_ms, blob)
     columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
     stored = insert(batches).from_select(columns, row).returning(batches.c.last_id).cte("stored")
-    # The same words that `News.of` writes.
+    # The same words that `News.pack` writes.
     head = func.concat_ws(" ", tail.c.epoch, tail.c.last_id, count, tail.c.now_ms, "0", "") + "\n"
     packed = func.encode(func.convert_to(head, "UTF8").op("||")(blob), "base64")
     payload = case((size <= MAX_NEWS_BYTES, func.concat(name, "\n", packed)), else_=name)

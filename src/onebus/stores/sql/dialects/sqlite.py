@@ -15,6 +15,7 @@ from sqlalchemy import (
     LargeBinary,
     String,
     bindparam,
+    column,
     create_engine,
     event,
     insert,
@@ -25,7 +26,9 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.sql import ClauseElement
 
 from onebus.errors import AccessDenied, BusError, InvalidUrl, StoreError, StoreFull, StoreUnavailable
+from onebus.log.stored import StoredBatch
 from onebus.stores.base import Finding, Inspection, Verdict
+from onebus.stores.news import News, note
 from onebus.stores.sql.bells.base import Bell
 from onebus.stores.sql.bells.unix import UnixBell
 from onebus.stores.sql.connection import SqlConnection
@@ -94,8 +97,10 @@ class SqliteDialect(SqlDialect):
             rows = transaction.execute(statement, one.parameters)
             if not rows:
                 return None
-            transaction.grown[one.log] = None
-            return int(rows[0][0])
+            last_id, appended_ms, epoch = rows[0]
+            batch = StoredBatch(last_id, one.count, one.blob, appended_ms)
+            note(transaction.grown, one.log, News(epoch, batch))
+            return int(last_id)
 
         return append
 
@@ -180,7 +185,9 @@ def _insert_batch(now: ColumnElement[int]) -> ClauseElement:
         bindparam("batch", type_=LargeBinary),
     ).where(logs.c.name == bindparam("log_name", type_=String), is_alive)
     columns = ["log_id", "last_id", "count", "size", "end_byte", "appended_ms", "blob"]
-    return insert(batches).from_select(columns, row).returning(batches.c.last_id)
+    # A column of no table: with its table, the batch that is inserted would be taken for a second table to select from.
+    epoch = select(logs.c.epoch).where(logs.c.id == column("log_id")).scalar_subquery()
+    return insert(batches).from_select(columns, row).returning(batches.c.last_id, batches.c.appended_ms, epoch)
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:

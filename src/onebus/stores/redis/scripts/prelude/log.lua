@@ -9,6 +9,7 @@ written as %25, %7B and %7D. All keys of a place have the same hash tag, so they
         waiter           who waits for the next batch: "limit lease_ms redeliver channel owner"; empty: nobody
         handed           what the last append has claimed for a waiter: "due member-of-holds"; empty: nothing
         expires          ms; 0 for a log that lives for ever
+        m:<source>       the newest append that a source has numbered: "number first-id"
         state            these numbers as doubles, little-endian: reading them one by one takes most scripts the longest
             last         newest id
             first        oldest id that was not trimmed away

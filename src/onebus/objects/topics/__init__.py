@@ -1,0 +1,1 @@
+"""Topics: logs cut into partitions, which groups of consumers share."""
