@@ -9,7 +9,8 @@ import pytest
 
 from onebus import Bus
 from tests.conftest import needing, running
-from tests.interop.page import FOLDER, install, page
+from tests.interop.page import page
+from tests.interop.script import FOLDER, install
 from tests.services import MissingService, OnebusServer, RedisServer, ServiceFailed
 
 pytestmark = pytest.mark.xdist_group("interop")

@@ -4,6 +4,7 @@ with RedisServer(append_only=True) as server:
     server.client().ping()
 """
 
+from tests.services.broker import BrokerServer
 from tests.services.mariadb import MariaDbServer
 from tests.services.onebus import OnebusServer
 from tests.services.postgres import PostgresServer
@@ -11,6 +12,7 @@ from tests.services.process import MissingService, Server, ServiceFailed
 from tests.services.redis import RedisCluster, RedisSentinel, RedisServer
 
 __all__ = [
+    "BrokerServer",
     "MariaDbServer",
     "MissingService",
     "OnebusServer",
