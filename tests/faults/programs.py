@@ -12,13 +12,14 @@ import sys
 import uvicorn
 
 from onebus import Bus
-from onebus.errors import StoreUnavailable
+from onebus.errors import PartitionLost, StoreUnavailable
 from onebus.http import Consumer, HttpMessage
 from onebus.stores import create_store
 from onebus.stores.base import StoreOptions
 from onebus.stores.following import claimant, follow
 from onebus.web import app
 from onebus.web.queues.settings import QueueSettings
+from onebus.zmq import Consumer as BrokerConsumer
 from tests.messages import batch_of, claimed_ids, texts_of
 
 BATCH_SIZE = 50
@@ -134,6 +135,58 @@ async def work_over_http(url: str, name: str) -> None:
         await consumer.work(handle, concurrency=32, timeout=2, retry_delay=0.05)
 
 
+MEMBER_SECONDS = 0.04
+"""How long a member works on a batch: so long that it mostly does when something happens to it."""
+
+
+SLOW_MEMBER_SECONDS = 1.0
+"""How long a slow member works on a batch: so long that it certainly does when something happens to it."""
+
+
+async def be_a_member(url: str, topic: str) -> None:
+    """Read a topic as one of a group; print what is delivered, what is committed, and what is lost. SIGTERM leaves."""
+    await _be_a_member(url, topic, MEMBER_SECONDS)
+
+
+async def be_a_slow_member(url: str, topic: str) -> None:
+    await _be_a_member(url, topic, SLOW_MEMBER_SECONDS)
+
+
+async def _be_a_member(url: str, topic: str, seconds: float) -> None:
+    logging.disable()
+    async with Bus(url) as bus:
+        consumer = bus.consume(topic, group="group", lease_seconds=2, max_messages=20, auto_commit=False)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
+        say("ready")
+        async for batch in consumer:
+            place = (batch.partition, batch.fence, batch.messages[0].id, batch.last_id)
+            say("got", *place)
+            await asyncio.sleep(seconds)
+            try:
+                await batch.commit()
+            except PartitionLost:
+                say("lost", *place)
+            else:
+                say("committed", *place)
+    say("left")
+
+
+async def consume_from_broker(management: str, name: str) -> None:
+    """Consume a topic of a broker in a group, and print what comes."""
+    address, group = name.split("|")
+
+    def got(_: str, partition: int, numbers: list[int]) -> None:
+        for number in numbers:
+            say("got", partition, number)
+
+    logging.disable()
+    async with BrokerConsumer(management, address) as consumer:
+        consumer.on("message", got)
+        consumer.on("ready", lambda told: say("ready", *told["partitions"]))
+        await consumer.join("t", group)
+        await asyncio.Event().wait()
+
+
 PROGRAMS = {
     program.__name__: program
     for program in (
@@ -147,6 +200,9 @@ PROGRAMS = {
         push_delayed,
         serve_queues,
         work_over_http,
+        be_a_member,
+        be_a_slow_member,
+        consume_from_broker,
     )
 }
 

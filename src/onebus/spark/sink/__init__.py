@@ -1,0 +1,1 @@
+"""The sink of Spark: what is written is staged by the tasks, and appended by the driver, once."""
