@@ -3,6 +3,8 @@
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,13 @@ from bench.processes import JobFailed
 from bench.progress import Progress
 from bench.report import Report, show_cycles, show_table, summary_of
 from bench.scale import FULL, QUICK, Scale
+from bench.spark.suite import FULL as SPARK_FULL
+from bench.spark.suite import QUICK as SPARK_QUICK
+from bench.spark.suite import Plan as SparkPlan
+from bench.spark.suite import SparkSuite
+from bench.topics.suite import QUICK as TOPICS_QUICK
+from bench.topics.suite import Plan as TopicsPlan
+from bench.topics.suite import TopicsSuite
 from bench.web.suite import QUICK as WEB_QUICK
 from bench.web.suite import Plan as WebPlan
 from bench.web.suite import WebSuite
@@ -23,6 +32,8 @@ from tests.services import MissingService, ServiceFailed
 
 RESULTS = Path(__file__).parent / "results"
 PIPED_COLUMNS = 130
+
+Suite = BusmqSuite | SparkSuite | TopicsSuite | WebSuite
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -45,8 +56,7 @@ def log_command(
     """Stores of the log: rates, latencies, memory, and the cost of length."""
     names = _chosen(stores)
     console = _console()
-    file = json or RESULTS / f"log-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
-    with Report(file) as report, Progress(console) as progress:
+    with Report(json or _new_file("log")) as report, Progress(console) as progress:
         suite = LogSuite(Scale(QUICK if quick else messages), [int(each) for each in size.split(",")], report, progress)
         failures = _run_all(suite, names, console)
         seconds = progress.seconds
@@ -64,8 +74,7 @@ def busmq_command(
 ) -> None:
     """Queues beside node-busmq: both on the same Redis, in turn."""
     console = _console()
-    file = json or RESULTS / f"busmq-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
-    with Report(file) as report, Progress(console) as progress:
+    with Report(json or _new_file("busmq")) as report, Progress(console) as progress:
         suite = BusmqSuite(Plan(QUICK_CYCLES if quick else cycles, seconds), report, progress)
         failures = _run_each(suite, console)
         taken = progress.seconds
@@ -80,13 +89,26 @@ def web_command(
     json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
 ) -> None:
     """The web door beside servers that do nothing else."""
-    console = _console()
-    file = json or RESULTS / f"web-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
-    with Report(file) as report, Progress(console) as progress:
-        failures = _run_each(WebSuite(WEB_QUICK if quick else WebPlan(), report, progress), console)
-        taken = progress.seconds
-    show_table(console, "the web door", report.measurements)
-    _close(console, report, failures, taken)
+    _measure("web", "the web door", partial(WebSuite, WEB_QUICK if quick else WebPlan()), json)
+
+
+@app.command("topics")
+def topics_command(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer messages, less time.")] = False,
+    json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
+) -> None:
+    """Topics and the broker, beside Redis Streams, NATS JetStream and bare sockets."""
+    _measure("topics", "topics and the broker", partial(TopicsSuite, TOPICS_QUICK if quick else TopicsPlan()), json)
+
+
+@app.command("spark")
+def spark_command(
+    messages: Annotated[int, typer.Option(min=1000, help="Messages in a topic; all else scales with it.")] = SPARK_FULL,
+    quick: Annotated[bool, typer.Option("--quick", help=f"The same as --messages {SPARK_QUICK}.")] = False,
+    json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
+) -> None:
+    """Spark on the bus, beside row-by-row Python and Spark's own Parquet."""
+    _measure("spark", "Spark", partial(SparkSuite, SparkPlan(SPARK_QUICK if quick else messages)), json)
 
 
 def _chosen(stores: str) -> list[str]:
@@ -102,6 +124,20 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=PIPED_COLUMNS)
 
 
+def _measure(name: str, title: str, suite: Callable[[Report, Progress], Suite], json: Path | None) -> None:
+    """Run every scenario of a suite, and show and write what it measured."""
+    console = _console()
+    with Report(json or _new_file(name)) as report, Progress(console) as progress:
+        failures = _run_each(suite(report, progress), console)
+        taken = progress.seconds
+    show_table(console, title, report.measurements)
+    _close(console, report, failures, taken)
+
+
+def _new_file(name: str) -> Path:
+    return RESULTS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+
+
 def _run_all(suite: LogSuite, names: list[str], console: Console) -> list[str]:
     """Measure each store and return the names of those that could not be."""
     failures: list[str] = []
@@ -114,7 +150,7 @@ def _run_all(suite: LogSuite, names: list[str], console: Console) -> list[str]:
     return failures
 
 
-def _run_each(suite: BusmqSuite | WebSuite, console: Console) -> list[str]:
+def _run_each(suite: Suite, console: Console) -> list[str]:
     """Measure each scenario and return the names of those that could not be."""
     failures: list[str] = []
     try:

@@ -22,7 +22,9 @@ from onebus.stores import create_store
 
 # Workers are forked from a clean process that has imported everything, not from this one with its servers.
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["bench.log", "bench.busmq", "onebus.stores.sql.store", "onebus.stores.redis.store"])
+_context.set_forkserver_preload(
+    ["bench.log", "bench.busmq", "bench.topics.relay", "onebus.stores.sql.store", "onebus.stores.redis.store"]
+)
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

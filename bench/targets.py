@@ -1,4 +1,4 @@
-"""What the log and the queues promise, as numbers that a measurement can meet or miss."""
+"""What the parts of the bus promise, as numbers that a measurement can meet or miss."""
 
 from dataclasses import dataclass
 
@@ -60,3 +60,17 @@ HTTP_PUBLISH = at_least(0.6)
 WORK_CYCLES = at_least(3000, "cycles/s")
 WORK_EMPTY = at_least(0.15)
 LONG_WORK_QUEUE = at_most(1.5)
+
+BROKER_RAW = at_least(0.3)
+TOPICS_STREAMS = at_least(8)
+TOPICS_JETSTREAM = at_least(1)
+TWO_CONSUMERS = at_least(1.6)
+
+SPARK_ROW_BY_ROW = at_least(5)
+SPARK_PARQUET = at_least(0.3)
+SPARK_TWO_TASKS = at_least(1.6)
+SPARK_PUSH_EACH = at_least(5)
+SPARK_STREAM = at_least(0.3)
+SPARK_TRICKLE = at_most(500, "ms")
+SPARK_GROWTH = at_most(50, "MB")
+SPARK_LONG_TOPIC = at_most(1.5)

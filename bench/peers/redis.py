@@ -15,7 +15,7 @@ from bench.latency import Pace, latency_of
 from bench.messages import Stamper, age_ms, payloads
 from bench.peers.peer import Peer, RoundTrip, Setting
 from bench.places import RedisPlace
-from bench.processes import Gate, Job
+from bench.processes import Crew, Gate, Job
 from bench.timing import Span, Stopwatch, rate_of_both
 from tests.services.process import find_program
 
@@ -27,23 +27,17 @@ FULL_MESSAGES: Final = 150_000
 
 
 def peers(place: RedisPlace, setting: Setting) -> list[Peer]:
-    messages, size = setting.scale.peer(FULL_MESSAGES, setting.size), setting.size
-
-    def both(producer: Job[Span], consumer: Job[Span]) -> float:
-        _prepare(place)
-        rate = rate_of_both(*setting.crew.at_once(place.url, producer, consumer))
-        _forget(place)
-        return rate
-
+    messages, size, crew = setting.scale.peer(FULL_MESSAGES, setting.size), setting.size, setting.crew
+    add, acknowledge = AddHundredsAsync(place.url, messages, size), AcknowledgeHundredsAsync(place.url, messages)
     return [
         Peer(
             "redis-py sync, Streams in pipelines of 100, acknowledged",
-            lambda: both(AddHundreds(place.url, messages, size), AcknowledgeHundreds(place.url, messages)),
+            lambda: streams_in_hundreds(place, crew, messages, size),
             targets.REDIS_STREAMS,
         ),
         Peer(
             "redis-py asyncio, Streams in pipelines of 100, acknowledged",
-            lambda: both(AddHundredsAsync(place.url, messages, size), AcknowledgeHundredsAsync(place.url, messages)),
+            lambda: _both(place, crew, add, acknowledge),
             targets.REDIS_STREAMS,
         ),
         Peer(
@@ -52,6 +46,18 @@ def peers(place: RedisPlace, setting: Setting) -> list[Peer]:
             targets.REDIS_RAW,
         ),
     ]
+
+
+def streams_in_hundreds(place: RedisPlace, crew: Crew, messages: int, size: int) -> float:
+    """Return what Streams do per second with a consumer group, through redis-py's blocking client."""
+    return _both(place, crew, AddHundreds(place.url, messages, size), AcknowledgeHundreds(place.url, messages))
+
+
+def _both(place: RedisPlace, crew: Crew, producer: Job[Span], consumer: Job[Span]) -> float:
+    _prepare(place)
+    rate = rate_of_both(*crew.at_once(place.url, producer, consumer))
+    _forget(place)
+    return rate
 
 
 def round_trip(place: RedisPlace, setting: Setting) -> RoundTrip:

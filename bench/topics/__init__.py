@@ -1,0 +1,1 @@
+"""Topics and the broker: beside bare sockets, Redis Streams and NATS JetStream."""
