@@ -8,24 +8,25 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-EXTRAS := redis,postgres,mysql,http,web
+EXTRAS := redis,postgres,mysql,http,web,zmq,spark
 
 # How many tests run at the same time.
 WORKERS ?= 2
 # The benchmarks that run: make bench SUITES=busmq
-SUITES ?= log busmq web
+SUITES ?= log busmq web topics spark
 # Further arguments for the program that a target runs: make test ARGS='-k doctor'
 ARGS ?=
 
-.PHONY: help setup servers node browser demo chat serve test check bench clean
+.PHONY: help setup servers node browser java peers demo chat serve test check bench clean
 
 help: ## List the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(INSTALLED) ## Make the virtual environment in .venv
 
-demo: $(INSTALLED) ## Show in some seconds what the bus can do, on a temporary SQLite file
+demo: $(INSTALLED) java ## Show what the bus can do, on temporary SQLite files; the end of it runs on Spark
 	@$(BIN)/python examples/demo.py $(ARGS)
+	@$(BIN)/python examples/pipeline.py
 
 chat: $(INSTALLED) ## Chat in the browser, on http://127.0.0.1:8080
 	@$(BIN)/python examples/chat $(ARGS)
@@ -33,7 +34,7 @@ chat: $(INSTALLED) ## Chat in the browser, on http://127.0.0.1:8080
 serve: $(INSTALLED) ## Serve the bus to this machine, on http://127.0.0.1:8080
 	@$(BIN)/onebus serve $(ARGS)
 
-test: $(INSTALLED) servers node browser ## Run all tests, against real servers
+test: $(INSTALLED) servers node browser java ## Run all tests, against real servers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: $(INSTALLED) ## Check format, style, types and layers
@@ -42,7 +43,7 @@ check: $(INSTALLED) ## Check format, style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED) servers node ## Measure the log on each store, queues beside busmq, and the web door
+bench: $(INSTALLED) servers node java peers ## Measure the log on each store, queues beside busmq, the web door, topics, Spark
 	for suite in $(SUITES); do $(BIN)/python -m bench $$suite $(ARGS); done
 
 clean: ## Remove the virtual environment and everything else that was made here
@@ -50,7 +51,7 @@ clean: ## Remove the virtual environment and everything else that was made here
 	rm -rf bench/peers/busmq/node_modules tests/js/node_modules tests/interop/node_modules
 	find src tests examples scripts -name __pycache__ -prune -exec rm -rf {} +
 
-servers node browser:
+servers node browser java peers:
 	@scripts/system-packages $@
 
 $(INSTALLED): pyproject.toml Makefile scripts/virtual-environment

@@ -49,6 +49,19 @@ SHOWN = {
         "Ann reads 4: take an umbrella",
         "the memory of /weather: ['it will rain', 'it rains', 'take an umbrella']",
     ],
+    "topics.py": [
+        "two members counted: {'ann': 10, 'ben': 10, 'cleo': 10}",
+        "ann's pages, in order: [0, 3, 6, 9, 12, 15, 18, 21, 24, 27]",
+        "not counted: 0",
+        "sent back to the beginning: 30",
+    ],
+    "broker.py": [
+        "20 readings are stored",
+        "partition 0, in order: [0, 4, 8, 12, 16]",
+        "partition 1, in order: [1, 5, 9, 13, 17]",
+        "partition 2, in order: [2, 6, 10, 14, 18]",
+        "partition 3, in order: [3, 7, 11, 15, 19]",
+    ],
     "work.py": [
         "job 1 done at attempt 1",
         "job 2 done at attempt 1",
@@ -78,7 +91,7 @@ def run(example: str, *arguments: str) -> str:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py", *SHOWN, *SERVING}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"demo.py", "log.py", "pipeline.py", *SHOWN, *SERVING}
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

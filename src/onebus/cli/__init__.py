@@ -2,7 +2,7 @@
 
 import typer
 
-from onebus.cli import consume, dead, doctor, feeds, look, push, serve, signals
+from onebus.cli import broker, consume, dead, doctor, feeds, look, pipeline, push, serve, signals, topics
 from onebus.cli.output import print_error
 from onebus.errors import BusError
 
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(doctor.doctor)
 app.command()(serve.serve)
+app.command()(broker.broker)
 app.command()(push.push)
 app.command()(consume.consume)
 app.command()(look.tail)
@@ -29,6 +30,8 @@ app.command()(feeds.publish)
 app.command()(feeds.subscribe)
 app.command()(signals.publish_signal)
 app.command()(signals.listen)
+app.add_typer(topics.app, name="topic")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _show_version(wanted: bool) -> None:

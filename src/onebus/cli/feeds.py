@@ -62,11 +62,13 @@ def subscribe(
 async def _publish(
     stores: "Sequence[str] | None", channel: str, given: "Sequence[str] | None", *, as_json: bool
 ) -> bool:
-    from onebus.cli.publishing import publish_pieces
+    from onebus.cli.publishing import number_line, publish_pieces
     from onebus.cli.session import open_bus
 
     async with open_bus(stores) as bus:
-        return await publish_pieces(given, partial(bus.publish, channel), as_json=as_json, answer="message_id")
+        return await publish_pieces(
+            given, partial(bus.publish, channel), as_json=as_json, line=number_line("message_id", as_json=as_json)
+        )
 
 
 async def _subscribe(

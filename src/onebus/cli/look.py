@@ -137,17 +137,13 @@ async def _queues(stores: "Sequence[str] | None", prefix: str, *, as_json: bool)
 
 
 def _table(states: "Sequence[QueueState]") -> list[bytes]:
+    from onebus.cli.table import table
+
     rows: list[tuple[str, ...]] = [("name", *_COLUMNS, "ttl")]
     rows += [
         (state.name, *(str(getattr(state, column)) for column in _COLUMNS), _duration(state.ttl)) for state in states
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
-        ).encode()
-        for row in rows
-    ]
+    return table(rows)
 
 
 def _duration(seconds: float | None) -> str:

@@ -1,9 +1,10 @@
 """Publishing what a command is given, piece by piece, with one line of output for each."""
 
+import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from onebus.cli.input import data_of, pieces, place
 from onebus.cli.output import print_error
@@ -11,14 +12,15 @@ from onebus.cli.shown import object_line
 from onebus.cli.stdout import Stdout
 from onebus.errors import InvalidArgument
 
-Publish = Callable[[Any], Awaitable[int]]
+T = TypeVar("T")
 
 
-async def publish_pieces(given: Sequence[str] | None, publish: Publish, *, as_json: bool, answer: str) -> bool:
-    """Publish arguments, or the lines of stdin as they come, and print the number that each of them gave.
+async def publish_pieces(
+    given: Sequence[str] | None, publish: Callable[[Any], Awaitable[T]], *, as_json: bool, line: Callable[[T], bytes]
+) -> bool:
+    """Publish arguments, or the lines of stdin as they come, and print a line for what each of them gave.
 
-    With ``as_json`` it is printed as an object, under the name `answer`. What cannot be published is reported; returns
-    whether everything could.
+    What cannot be published is reported; returns whether everything could.
     """
     stdout = Stdout()
     number, is_good = 0, True
@@ -29,7 +31,7 @@ async def publish_pieces(given: Sequence[str] | None, publish: Publish, *, as_js
         is_good = False
 
     async for some in pieces(given):
-        published: deque[tuple[int, Awaitable[int]]] = deque()
+        published: deque[tuple[int, Awaitable[T]]] = deque()
         for piece in some:
             number += 1
             try:
@@ -44,10 +46,17 @@ async def publish_pieces(given: Sequence[str] | None, publish: Publish, *, as_js
                 except InvalidArgument as error:
                     refuse(error, which)
                 else:
-                    await stdout.write(object_line({answer: value}) if as_json else b"%d" % value)
+                    await stdout.write(line(value))
         finally:
             # What a failure leaves behind was not begun, and nobody shall wonder about that.
             for _, receipt in published:
                 if inspect.iscoroutine(receipt):
                     receipt.close()
+                elif isinstance(receipt, asyncio.Future):
+                    receipt.cancel()
     return is_good
+
+
+def number_line(name: str, *, as_json: bool) -> Callable[[int], bytes]:
+    """Return what writes a number as a line: by itself, or as JSON under a name."""
+    return (lambda number: object_line({name: number})) if as_json else (lambda number: b"%d" % number)

@@ -6,7 +6,7 @@ Ctrl-C, SIGTERM and a reader of stdout that has gone all cancel the command, whi
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -19,15 +19,17 @@ from onebus.errors import BusError
 from onebus.objects.queue import Queue
 
 T = TypeVar("T")
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 TERMINATED: Final = 128 + signal.SIGTERM
 READER_GONE: Final = 0
 """Whoever reads the output has seen enough: that is no failure."""
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T], *, loop_factory: LoopFactory | None = None) -> T:
     """Run a command to its end, and leave with the fitting exit code when it is ended from outside."""
-    return asyncio.run(_until_ended(work))
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(_until_ended(work))
 
 
 async def _until_ended(work: Coroutine[Any, Any, T]) -> T:
@@ -58,11 +60,16 @@ async def _until_ended(work: Coroutine[Any, Any, T]) -> T:
 @asynccontextmanager
 async def open_bus(urls: Sequence[str] | None) -> AsyncIterator[Bus]:
     """Connect to the stores of the command; what goes wrong in the background is a line on stderr."""
+    async with create_bus(urls) as bus:
+        yield bus
+
+
+def create_bus(urls: Sequence[str] | None) -> Bus:
+    """Return the bus of a command, not connected yet; what goes wrong in the background is a line on stderr."""
     given = list(urls or ())
     bus = Bus(given[0] if len(given) == 1 else given or DEFAULT_URL)
     bus.on("error", report)
-    async with bus:
-        yield bus
+    return bus
 
 
 @asynccontextmanager

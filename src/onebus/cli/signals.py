@@ -52,11 +52,13 @@ def listen(
 
 
 async def _publish(stores: "Sequence[str] | None", name: str, given: "Sequence[str] | None", *, as_json: bool) -> bool:
-    from onebus.cli.publishing import publish_pieces
+    from onebus.cli.publishing import number_line, publish_pieces
     from onebus.cli.session import open_bus
 
     async with open_bus(stores) as bus:
-        return await publish_pieces(given, bus.pubsub(name).publish, as_json=as_json, answer="receivers")
+        return await publish_pieces(
+            given, bus.pubsub(name).publish, as_json=as_json, line=number_line("receivers", as_json=as_json)
+        )
 
 
 async def _listen(stores: "Sequence[str] | None", name: str, *, most: int | None, as_json: bool) -> None:
