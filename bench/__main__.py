@@ -35,6 +35,8 @@ PIPED_COLUMNS = 130
 
 Suite = BusmqSuite | SparkSuite | TopicsSuite | WebSuite
 
+Only = Annotated[str, typer.Option("--only", help="Measure only the scenarios with this in their names.")]
+
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
@@ -69,6 +71,7 @@ def log_command(
 def busmq_command(
     cycles: Annotated[int, typer.Option(min=1, help="Report cycles; all else scales with it.")] = CYCLES,
     quick: Annotated[bool, typer.Option("--quick", help=f"The same as --cycles {QUICK_CYCLES}.")] = False,
+    only: Only = "",
     seconds: Annotated[float, typer.Option(min=0.1, help="The length of a cycle.")] = CYCLE_SECONDS,
     json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
 ) -> None:
@@ -76,7 +79,7 @@ def busmq_command(
     console = _console()
     with Report(json or _new_file("busmq")) as report, Progress(console) as progress:
         suite = BusmqSuite(Plan(QUICK_CYCLES if quick else cycles, seconds), report, progress)
-        failures = _run_each(suite, console)
+        failures = _run_each(suite, only, console)
         taken = progress.seconds
     show_cycles(console, report.cycles)
     show_table(console, "queues beside busmq", report.measurements)
@@ -86,29 +89,32 @@ def busmq_command(
 @app.command("web")
 def web_command(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer clients, messages and rounds.")] = False,
+    only: Only = "",
     json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
 ) -> None:
     """The web door beside servers that do nothing else."""
-    _measure("web", "the web door", partial(WebSuite, WEB_QUICK if quick else WebPlan()), json)
+    _measure("web", "the web door", partial(WebSuite, WEB_QUICK if quick else WebPlan()), only, json)
 
 
 @app.command("topics")
 def topics_command(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer messages, less time.")] = False,
+    only: Only = "",
     json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
 ) -> None:
     """Topics and the broker, beside Redis Streams, NATS JetStream and bare sockets."""
-    _measure("topics", "topics and the broker", partial(TopicsSuite, TOPICS_QUICK if quick else TopicsPlan()), json)
+    _measure("topics", "topics and the broker", partial(TopicsSuite, TOPICS_QUICK if quick else TopicsPlan()), only, json)
 
 
 @app.command("spark")
 def spark_command(
     messages: Annotated[int, typer.Option(min=1000, help="Messages in a topic; all else scales with it.")] = SPARK_FULL,
     quick: Annotated[bool, typer.Option("--quick", help=f"The same as --messages {SPARK_QUICK}.")] = False,
+    only: Only = "",
     json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
 ) -> None:
     """Spark on the bus, beside row-by-row Python and Spark's own Parquet."""
-    _measure("spark", "Spark", partial(SparkSuite, SparkPlan(SPARK_QUICK if quick else messages)), json)
+    _measure("spark", "Spark", partial(SparkSuite, SparkPlan(SPARK_QUICK if quick else messages)), only, json)
 
 
 def _chosen(stores: str) -> list[str]:
@@ -124,11 +130,11 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=PIPED_COLUMNS)
 
 
-def _measure(name: str, title: str, suite: Callable[[Report, Progress], Suite], json: Path | None) -> None:
-    """Run every scenario of a suite, and show and write what it measured."""
+def _measure(name: str, title: str, suite: Callable[[Report, Progress], Suite], only: str, json: Path | None) -> None:
+    """Run the scenarios of a suite, and show and write what it measured."""
     console = _console()
     with Report(json or _new_file(name)) as report, Progress(console) as progress:
-        failures = _run_each(suite(report, progress), console)
+        failures = _run_each(suite(report, progress), only, console)
         taken = progress.seconds
     show_table(console, title, report.measurements)
     _close(console, report, failures, taken)
@@ -150,12 +156,15 @@ def _run_all(suite: LogSuite, names: list[str], console: Console) -> list[str]:
     return failures
 
 
-def _run_each(suite: Suite, console: Console) -> list[str]:
-    """Measure each scenario and return the names of those that could not be."""
+def _run_each(suite: Suite, only: str, console: Console) -> list[str]:
+    """Measure each scenario that is wanted and return the names of those that could not be."""
     failures: list[str] = []
     try:
         with suite.opened() as scenarios:
-            for name, measure in scenarios.items():
+            wanted = {name: measure for name, measure in scenarios.items() if only in name}
+            if not wanted:
+                raise typer.BadParameter(f"{only}: there are {', '.join(scenarios)}", param_hint="--only")
+            for name, measure in wanted.items():
                 try:
                     measure()
                 except JobFailed as error:

@@ -26,6 +26,9 @@ _context.set_forkserver_preload(
     ["bench.log", "bench.busmq", "bench.topics.relay", "onebus.stores.sql.store", "onebus.stores.redis.store"]
 )
 
+PATIENCE_SECONDS = 900.0
+"""A job that takes longer waits for something that will never come."""
+
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 Produced = TypeVar("Produced")
@@ -43,7 +46,7 @@ class Job(Protocol[T_co]):
 
 
 class JobFailed(Exception):
-    """A job raised an error, or its process ended."""
+    """A job raised an error, its process ended, or it never came to an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +220,14 @@ def _run(workers: Sequence[Worker], jobs: Sequence[Job[Any]]) -> list[Any]:
 
 
 def _collect(workers: Sequence[Worker]) -> list[Any]:
-    """Return one message of each; raise as soon as any of them fails."""
+    """Return one message of each; raise as soon as any of them fails, or all keep silent."""
     messages: dict[Worker, Any] = {}
     while len(messages) < len(workers):
         by_pipe: dict[Any, Worker] = {worker.pipe: worker for worker in workers if worker not in messages}
-        for pipe in wait(list(by_pipe)):
+        ready = wait(list(by_pipe), timeout=PATIENCE_SECONDS)
+        if not ready:
+            raise JobFailed(f"Nothing was heard of {len(by_pipe)} jobs for {PATIENCE_SECONDS:.0f} s")
+        for pipe in ready:
             messages[by_pipe[pipe]] = by_pipe[pipe].receive()
     return [messages[worker] for worker in workers]
 

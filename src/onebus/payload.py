@@ -1,6 +1,8 @@
 """Data as bytes and back: JSON, text or bytes, and what comes out is what went in."""
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -65,7 +67,13 @@ def pack_json(data: Data) -> bytes:
 
 
 def unpack(value: bytes, kind: Kind) -> Data:
-    """Return the data that `pack` was given."""
+    """Return the data that `pack` was given, or that somebody else has written as JSON."""
     if kind is _JSON:
-        return _json_decoder.decode(value)
+        try:
+            return _json_decoder.decode(value)
+        except msgspec.DecodeError:
+            # Others may write numbers that no float can hold: these are infinite here, as they are in JavaScript.
+            with suppress(ValueError, RecursionError):
+                return json.loads(value)
+            raise
     return value.decode() if kind is _TEXT else value

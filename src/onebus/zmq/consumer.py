@@ -11,6 +11,8 @@ import zmq
 
 from onebus.errors import ServerUnavailable
 from onebus.events import Emitter
+from onebus.log.batch import Kind
+from onebus.payload import unpack
 from onebus.zmq.addresses import CONSUMER_SOCKET_ADDR, MGMT_URL
 from onebus.zmq.burst import BurstSocket
 from onebus.zmq.curve import unlock
@@ -201,7 +203,7 @@ class Consumer(Emitter):
             return
         if header.sequence > done:
             inbox = self._inbox
-            await self.events.emit("message", header.topic, header.partition, msgspec.json.decode(payload))
+            await self.events.emit("message", header.topic, header.partition, unpack(payload, Kind.JSON))
             if inbox != self._inbox:
                 # The broker sends it again, because it never heard that it is done.
                 return

@@ -14,16 +14,16 @@ class Echoes:
     """Remembers the messages of a few batches as text. A batch is known by being the very same object."""
 
     def __init__(self) -> None:
-        self._texts: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
+        self._arrays: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
 
-    def keep(self, batch: bytes, text: bytes) -> None:
-        """Remember the messages of a batch, separated by commas."""
+    def keep(self, batch: bytes, array: bytes) -> None:
+        """Remember the messages of a batch as one JSON array."""
         # The batch is kept along with it, so that no other one can have its identity.
-        self._texts[id(batch)] = batch, text
-        if len(self._texts) > MAX_ECHOES:
-            self._texts.popitem(last=False)
+        self._arrays[id(batch)] = batch, array
+        if len(self._arrays) > MAX_ECHOES:
+            self._arrays.popitem(last=False)
 
     def of(self, batch: object) -> bytes | None:
-        """Return the messages of a batch, separated by commas, if they are remembered."""
-        known = self._texts.get(id(batch))
+        """Return the messages of a batch as one JSON array, if they are remembered."""
+        known = self._arrays.get(id(batch))
         return known[1] if known is not None and known[0] is batch else None

@@ -11,8 +11,7 @@ broker to a consumer that acknowledges     inbox | {"topic": "t", "group": "g", 
 
 import base64
 from collections.abc import Iterable
-from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -73,7 +72,6 @@ class Header(Struct):
 
 
 _published = msgspec.json.Decoder(Published | list[Published])
-_anything: "msgspec.json.Decoder[Any]" = msgspec.json.Decoder()
 
 
 def read_published(frame: bytes) -> list[Published]:
@@ -83,8 +81,9 @@ def read_published(frame: bytes) -> list[Published]:
         InvalidArgument: the frame makes no sense.
     """
     try:
-        # What is left as it is has not been looked at in every respect: whether its text is UTF-8, for one.
-        _anything.decode(frame)
+        # What is left as it is was checked to be JSON, but not whether its text is UTF-8.
+        if not frame.isascii():
+            frame.decode()
         found = _published.decode(frame)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"A frame cannot be understood: {error}.") from None
@@ -93,15 +92,22 @@ def read_published(frame: bytes) -> list[Published]:
 
 def json_array(batches: Iterable[TopicBatch], echoes: Echoes) -> bytes:
     """Return the data of messages as one JSON array."""
-    pieces = (_pieces(stretch, echoes) for batch in batches for stretch in batch.stretches)
-    return b"[" + b",".join(chain.from_iterable(pieces)) + b"]"
+    stretches = [stretch for batch in batches for stretch in batch.stretches]
+    arrays = [_array_of(stretch, echoes) for stretch in stretches]
+    if len(arrays) == 1:
+        return arrays[0]
+    return b"[%b]" % b",".join([memoryview(array)[1:-1] for array in arrays])
 
 
-def _pieces(stretch: Stretch, echoes: Echoes) -> Iterable[bytes]:
+def _array_of(stretch: Stretch, echoes: Echoes) -> bytes:
     if len(stretch) == stretch.batch.count:
-        text = echoes.of(stretch.batch.values.data.obj)
-        if text is not None:
-            return (text,)
+        array = echoes.of(stretch.batch.values.data.obj)
+        if array is not None:
+            return array
+    return b"[%b]" % b",".join(_pieces(stretch))
+
+
+def _pieces(stretch: Stretch) -> Iterable[bytes]:
     if stretch.batch.is_plain and stretch.batch.kind is Kind.JSON:
         return stretch.payloads()
     return map(_json_of, stretch.messages())

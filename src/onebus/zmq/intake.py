@@ -53,7 +53,7 @@ class Load:
         self._count = len(piece.messages)
         self._size = piece.size
         self._batch: bytes | None = None
-        self._text = b""
+        self._array = b""
 
     def add(self, piece: Piece, limits: WriterLimits) -> bool:
         """Take one more piece, and return whether there is room for it."""
@@ -65,14 +65,14 @@ class Load:
         return True
 
     def seal(self, now_ms: int) -> tuple[bytes, bytes]:
-        """Return all messages as they are stored, and as they go out; from here on nothing can be added."""
+        """Return all messages as they are stored, and as the JSON array that goes out; from here on nothing can be added."""
         if self._batch is None:
             messages = list(chain.from_iterable([piece.messages for piece in self.pieces]))
             # They are as good as bytes to whoever joins them.
             values = cast("list[bytes]", messages)
             self._batch = encode_values(values, kind=Kind.JSON, now_ms=now_ms) if values else b""
-            self._text = b",".join(values)
-        return self._batch, self._text
+            self._array = _array_of(values) if values else b""
+        return self._batch, self._array
 
 
 class Request:
@@ -249,9 +249,9 @@ class Intake:
     async def _append(self, place: Place, load: Load) -> BusError | None:
         name, number = place
         try:
-            batch, text = load.seal(self._bus.link.clock())
+            batch, array = load.seal(self._bus.link.clock())
             if batch:
-                self._echoes.keep(batch, text)
+                self._echoes.keep(batch, array)
                 await self._topic(name).append(batch, number)
         except BusError as error:
             return error
@@ -269,6 +269,13 @@ class Intake:
     def _refuse(self, error: BusError) -> None:
         self.refused += 1
         _log.warning("a frame was refused: %s", error)
+
+
+def _array_of(values: list[bytes]) -> bytes:
+    """Return values that are JSON as one array, without a second copy of what may be a megabyte."""
+    if len(values) == 1:
+        return b"[%b]" % values[0]
+    return b",".join([b"[%b" % values[0], *values[1:-1], b"%b]" % values[-1]])
 
 
 def _cut(messages: list[Raw], sizes: list[int], limits: WriterLimits) -> Iterator[tuple[list[Raw], int]]:
