@@ -103,7 +103,9 @@ def topics_command(
     json: Annotated[Path | None, typer.Option(help="The file to write; else one in bench/results.")] = None,
 ) -> None:
     """Topics and the broker, beside Redis Streams, NATS JetStream and bare sockets."""
-    _measure("topics", "topics and the broker", partial(TopicsSuite, TOPICS_QUICK if quick else TopicsPlan()), only, json)
+    _measure(
+        "topics", "topics and the broker", partial(TopicsSuite, TOPICS_QUICK if quick else TopicsPlan()), only, json
+    )
 
 
 @app.command("spark")

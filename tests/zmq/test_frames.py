@@ -16,7 +16,9 @@ from onebus.payload import unpack
 from onebus.zmq.echoes import Echoes
 from onebus.zmq.frames import json_array, read_published
 
-JSON_BYTES = st.sampled_from([bytes([byte]) for byte in b'"\\u[]{},:0123456789eE.+- tnrfalsx'] + [b"\xff", "é".encode()])
+JSON_BYTES = st.sampled_from(
+    [bytes([byte]) for byte in b'"\\u[]{},:0123456789eE.+- tnrfalsx'] + [b"\xff", "é".encode()]
+)
 
 
 def frame_with(payload: bytes) -> bytes:
