@@ -9,6 +9,7 @@ from onebus import Bus
 from onebus.errors import InvalidArgument
 from onebus.web import FeedSettings, Request
 from onebus.web.feeds import listener
+from tests.eventually import eventually
 from tests.web.conftest import OpenDoor
 from tests.web.exchange import FRAME_END
 from tests.web.server import FeedServer
@@ -330,6 +331,11 @@ async def test_messages_that_are_over_do_not_hide_those_that_follow_them(
     for number in range(3):
         await bus.publish(chat, number, max_backlog_age=1000 if number == 2 else 0.001)
     await bus.publish(chat, "last")
+
+    async def are_over() -> bool:
+        return [message.data for message in await bus.backlog(chat)] == [2, "last"]
+
+    await eventually(are_over)
 
     # One message comes at a time.
     assert await web.look_for_data({chat: 0}) == [2]

@@ -171,8 +171,10 @@ class Dispenser:
                 while not self._is_stopping:
                     if not self._has_work:
                         await watch.wait(self._pause_seconds or IDLE_SECONDS)
-                    await self._lull.come()
-                    await self._step()
+                    # Who pushes wakes this up, too, even if nobody is there who wants anything.
+                    if not self.is_idle or self._buried or self._unwanted:
+                        await self._lull.come()
+                        await self._step()
                 self._send_away()
                 await self._step()
                 while self._done or self._unwanted:

@@ -1,8 +1,8 @@
 """Waiting for those who come at the same time, so that they can travel together.
 
 Clients that were answered together ask again within some turns of the event loop. Whoever leaves with the first of them
-makes the others wait for the way there and back, and leaves half empty. So half of those who were answered just now are
-waited for, for a moment; the other half gathers while these are on their way. Who travels alone never waits.
+makes the others wait for the way there and back, and leaves half empty. So those who were answered just now are waited
+for, for a moment. Who travels alone never waits.
 """
 
 import asyncio
@@ -19,11 +19,9 @@ class Lull:
     """The next good moment to leave. Use it in ``with`` around all that somebody who travels does."""
 
     def __init__(self) -> None:
-        self._present = 0
         self._expected = 0
 
     def __enter__(self) -> None:
-        self._present += 1
         if self._expected:
             self._expected -= 1
 
@@ -31,17 +29,13 @@ class Lull:
         self._expected += 1
 
     async def come(self) -> None:
-        """Return when more are here than are expected, or when nobody has come for a while."""
+        """Return when all who are expected are here, or when nobody has come for a while."""
         began = news = perf_counter()
-        present = self._present
-        while True:
+        expected = self._expected
+        while self._expected:
             await asyncio.sleep(0)
-            if self._present == present and present >= self._expected:
-                break
             now = perf_counter()
-            if self._present != present:
-                present, news = self._present, now
+            if self._expected != expected:
+                expected, news = self._expected, now
             if now - news > PATIENCE_SECONDS or now - began > LONGEST_SECONDS:
                 self._expected = 0
-                break
-        self._present = 0

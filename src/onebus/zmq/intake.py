@@ -65,7 +65,7 @@ class Load:
         return True
 
     def seal(self, now_ms: int) -> tuple[bytes, bytes]:
-        """Return all messages as they are stored, and as the JSON array that goes out; from here on nothing can be added."""
+        """Return all messages as they are stored, and as the array that goes out; nothing can be added any more."""
         if self._batch is None:
             messages = list(chain.from_iterable([piece.messages for piece in self.pieces]))
             # They are as good as bytes to whoever joins them.

@@ -40,16 +40,16 @@ class Prepared:
         self.returns_rows = bool(getattr(statement, "is_select", False) or compiled.effective_returning)
         self._is_positional = compiled.positional
         self._names = tuple(compiled.positiontup or compiled.binds)
-        self._own = {
-            name: bind for name, bind in compiled.binds.items() if bind.callable is not None or not bind.required
-        }
+        own = compiled.binds.items()
+        self._called = {name: bind.callable for name, bind in own if bind.callable is not None}
+        self._constant = {name: bind.value for name, bind in own if bind.callable is None and not bind.required}
 
     def arguments(self, parameters: Parameters) -> Any:
-        if self._own:
-            own = {
-                name: bind.callable() if bind.callable is not None else bind.value for name, bind in self._own.items()
-            }
-            parameters = {**own, **parameters}
+        if self._called:
+            called = {name: function() for name, function in self._called.items()}
+            parameters = {**self._constant, **called, **parameters}
+        elif self._constant:
+            parameters = {**self._constant, **parameters}
         if self._is_positional:
             return tuple([parameters[name] for name in self._names])
         return {name: parameters[name] for name in self._names}

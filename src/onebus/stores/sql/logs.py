@@ -326,18 +326,19 @@ class SqlLog:
     def _discard(self, done: Sequence[Hold]) -> None:
         """Delete the batches that had their last open message among `done`."""
         for first, last in _joined(done):
-            bounds = [
-                (last_id - count + 1, last_id)
-                for last_id, count in self._transaction.execute(
-                    _bounds_covering, {"log": self._row.id, "first": first, "last": last}
-                )
-                if last_id < self._row.head
-            ]
-            if not bounds:
-                continue
-            open_holds = self._holds.overlapping(bounds[0][0], bounds[-1][1])
-            for run_first, run_last in _runs_without(bounds, open_holds):
-                self._delete_batches(run_first, run_last)
+            self._delete_finished(first, last, done=range(first, last + 1))
+
+    def _delete_finished(self, first: int, last: int, *, done: range = range(0)) -> None:
+        """Delete the batches that share ids with ``first..last`` and have no open ones, as those in `done` are not."""
+        found = self._transaction.execute(_bounds_covering, {"log": self._row.id, "first": first, "last": last})
+        bounds = [(last_id - count + 1, last_id) for last_id, count in found if last_id < self._row.head]
+        if not bounds:
+            return
+        begin, end = bounds[0][0], bounds[-1][1]
+        # Mostly whole batches are done, and there is no need to look for what else is held.
+        open_holds = [] if begin in done and end in done else self._holds.overlapping(begin, end)
+        for run_first, run_last in _runs_without(bounds, open_holds):
+            self._delete_batches(run_first, run_last)
 
     def _delete_batches(self, first: int, last: int) -> None:
         self._transaction.execute(_delete_between, {"log": self._row.id, "first": first, "last": last})
@@ -373,7 +374,7 @@ class SqlLog:
         if has_claims:
             self._holds.forget_before(first_id)
             # What is left of the batch that was cut may all be done by now.
-            self._discard([Hold(first_id, first_id, NO_FENCE, FREE, attempts=0)])
+            self._delete_finished(first_id, first_id)
 
     def _announce(self, batch: StoredBatch) -> None:
         """Wake the watchers after the commit, and tell them of the batch if it is the only one."""

@@ -143,9 +143,10 @@ class Workers:
                 connection.close()
                 connection = None
             generation = self._generation
-            grown: Grown = {}
-            connection = self._run_all(jobs, connection, grown)
-            self._tell(jobs, grown)
+            for together in _by_patience(jobs):
+                grown: Grown = {}
+                connection = self._run_all(together, connection, grown)
+                self._tell(together, grown)
         if connection is not None:
             connection.close()
 
@@ -294,6 +295,12 @@ def _run(job: Job, transaction: Transaction) -> None:
         job.result = job.function(transaction)
     except BusError as error:
         job.error = error
+
+
+def _by_patience(jobs: Sequence[Job]) -> list[Sequence[Job]]:
+    """Return those that do not wait for the disk, and then the others."""
+    hasty, durable = [job for job in jobs if not job.durable], [job for job in jobs if job.durable]
+    return [group for group in (hasty, durable) if group]
 
 
 def _set_error(jobs: Sequence[Job], error: BaseException) -> None:

@@ -1,5 +1,8 @@
 """The queues of a bus over HTTP."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from onebus.bus import Bus
 from onebus.web.answers import Answer
 from onebus.web.asgi import Send
@@ -27,15 +30,20 @@ class QueueDoor(Door):
     def owns(self, path: str) -> bool:
         return self._single.owns(path) or self._named.owns(path) or path == DESCRIPTION_PATH
 
-    async def serve(self, request: Request, send: Send) -> Answer | None:
-        path = request.path
+    def serve(self, request: Request, send: Send) -> Coroutine[Any, Any, Answer | None]:
         if request.scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "There is no websocket here."})
-            return None
-        if self._named.owns(path):
-            return await self._named.serve(request)
-        return self._description if path == DESCRIPTION_PATH else await self._single.serve(request)
+            return _hang_up(send)
+        if self._single.owns(request.path):
+            return self._single.serve(request)
+        return self._describe() if request.path == DESCRIPTION_PATH else self._named.serve(request)
+
+    async def _describe(self) -> Answer:
+        return self._description
 
     async def close(self) -> None:
         """Answer whoever waits for a message."""
         await self._shelf.close()
+
+
+async def _hang_up(send: Send) -> None:
+    await send({"type": "websocket.close", "code": 1008, "reason": "There is no websocket here."})

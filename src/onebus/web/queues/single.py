@@ -10,7 +10,7 @@ its ``err``. Paths may be written in any case and may end with a slash.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -32,6 +32,8 @@ MAX_ID_DIGITS: Final = 15
 
 DONE_SLASHES: Final = 4
 """How many there are in ``/message/ID/status/done``."""
+_DONE_PATH: Final = "/message/ID/status/done"
+_INFO_PATH: Final = "/info"
 FORM: Final = b"application/x-www-form-urlencoded"
 
 
@@ -66,38 +68,34 @@ class SingleQueue:
         self._name = settings.queue
         self._max_body_bytes = settings.max_body_bytes
         self._handed = _Handed()
-        self._info = InfoPage(shelf, settings.queue)
+        info = InfoPage(shelf, settings.queue)
+        self._routes: Mapping[str, tuple[str, _Route]] = {
+            "/message/new": ("POST", self._add),
+            "/message/next": ("GET", self._next),
+            _DONE_PATH: ("POST", self._done),
+            _INFO_PATH: ("GET", info.answer),
+        }
 
     @staticmethod
     def owns(path: str) -> bool:
         path = path.lower()
-        return path.startswith("/message/") or path.rstrip("/") == "/info"
+        return path.startswith("/message/") or path.rstrip("/") == _INFO_PATH
 
     async def serve(self, request: Request) -> Answer:
         path = request.path.lower().rstrip("/")
-        if path == "/message/new":
-            return await self._answer(request, "POST", self._add)
-        if path == "/message/next":
-            return await self._answer(request, "GET", self._next)
-        if path == "/info":
-            return await self._answer(request, "GET", self._show)
         if path.endswith("/status/done") and path.count("/") == DONE_SLASHES:
-            return await self._answer(request, "POST", self._done)
-        return _failed("not_found", f"There is nothing at {request.path}.", status=404)
-
-    async def _answer(self, request: Request, method: str, route: _Route) -> Answer:
-        if request.method == method or (request.method == "HEAD" and route == self._show):
-            try:
-                return await route(request)
-            except ClientGone:
-                raise
-            except BusError as problem:
-                return _failed(problem.code, str(problem))
-        if request.method == "HEAD" and method == "GET":
-            # To look must not take anything.
-            return json({})
-        trouble = Failed(Trouble("method_not_allowed", f"{request.path} wants {method}."))
-        return json(trouble, status=405, headers={"allow": method})
+            path = _DONE_PATH
+        if path not in self._routes:
+            return _failed("not_found", f"There is nothing at {request.path}.", status=404)
+        method, route = self._routes[path]
+        if request.method != method and not (request.method == "HEAD" and path == _INFO_PATH):
+            return _refused(request, method)
+        try:
+            return await route(request)
+        except ClientGone:
+            raise
+        except BusError as problem:
+            return _failed(problem.code, str(problem))
 
     async def _add(self, request: Request) -> Answer:
         body = await request.body(max_bytes=self._max_body_bytes)
@@ -130,9 +128,6 @@ class SingleQueue:
             return _failed("not_pending", text)
         shown.status = "processed"
         return json(shown)
-
-    async def _show(self, request: Request) -> Answer:
-        return await self._info.answer(request)
 
 
 class _Handed:
@@ -187,6 +182,14 @@ def _id(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_ID_DIGITS:
         raise InvalidArgument(f"{text[:40]!r} is not the id of a message.")
     return int(text)
+
+
+def _refused(request: Request, method: str) -> Answer:
+    if request.method == "HEAD" and method == "GET":
+        # To look must not take anything.
+        return json({})
+    trouble = Failed(Trouble("method_not_allowed", f"{request.path} wants {method}."))
+    return json(trouble, status=405, headers={"allow": method})
 
 
 def _failed(code: str, text: str, *, status: int = 200) -> Answer:

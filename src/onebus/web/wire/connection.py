@@ -11,6 +11,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from onebus.web.asgi import Scope
+from onebus.web.lane import LANE
 from onebus.web.wire.exchange import Exchange
 from onebus.web.wire.head import RawHeaders, plain_answer
 
@@ -19,6 +20,7 @@ MAX_WAITING_EXCHANGES: Final = 16
 """Requests that a client sends ahead; more than these are not read before the first ones are answered."""
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.4"}
+_OF_A_REQUEST: Final = ("method", "http_version", "path", "raw_path", "query_string", "headers", "state", LANE)
 _UPGRADING: Final = (b"upgrade", b"connection", b"http2-settings")
 
 _log = logging.getLogger("onebus")
@@ -47,7 +49,7 @@ class Connection(asyncio.Protocol):
         self._loop = _loop or asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._fixed_scope: dict[str, Any] = {}
+        self._blank_scope: dict[str, Any] = {}
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
@@ -66,13 +68,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
-        self._fixed_scope = {
+        self._blank_scope = {
             "type": "http",
             "asgi": _ASGI,
             "scheme": "http" if transport.get_extra_info("sslcontext") is None else "https",
             "server": _address(transport.get_extra_info("sockname")),
             "client": _address(transport.get_extra_info("peername")),
             "root_path": self._config.root_path,
+            # A copy that has room for everything need not grow for every request.
+            **dict.fromkeys(_OF_A_REQUEST),
         }
         self._timer = self._loop.call_later(self._config.timeout_keep_alive, self._look_at_the_time)
 
@@ -159,16 +163,15 @@ class Connection(asyncio.Protocol):
             parsed = httptools.parse_url(self._url)
             raw_path, query = parsed.path or b"/", parsed.query or b""
         path = raw_path.decode("latin-1")
-        return {
-            **self._fixed_scope,
-            "method": self._parser.get_method().decode("ascii"),
-            "http_version": self._parser.get_http_version(),
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": self._headers,
-            "state": self._app_state.copy(),
-        }
+        scope = self._blank_scope.copy()
+        scope["method"] = self._parser.get_method().decode("ascii")
+        scope["http_version"] = self._parser.get_http_version()
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = query
+        scope["headers"] = self._headers
+        scope["state"] = self._app_state.copy()
+        return scope
 
     def _start(self, exchange: Exchange) -> None:
         """Have a request answered, now or when those before it are."""
