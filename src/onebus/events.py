@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from onebus.errors import BusError
+
 _log = logging.getLogger("onebus")
 
 Handler = Callable[..., Any]
@@ -53,7 +55,7 @@ class Events:
         for handler in handlers:
             await self.call(handler, *values, event=event)
         if event == "error" and not handlers:
-            _log.error("%s", values[0] if values else "an error without a reason", exc_info=_exception_of(values))
+            _log.error("%s", values[0] if values else "an error without a reason", exc_info=_surprise(values))
 
     async def call(self, handler: Handler, *values: object, event: str = "") -> None:
         """Call one handler, of an event or of something else. What it raises is an ``error`` event."""
@@ -101,5 +103,7 @@ def _is_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def _exception_of(values: tuple[object, ...]) -> BaseException | None:
-    return values[0] if values and isinstance(values[0], BaseException) else None
+def _surprise(values: tuple[object, ...]) -> BaseException | None:
+    """Return an error whose traceback is worth reading. What a bus error says is enough, and there may be thousands."""
+    error = values[0] if values else None
+    return error if isinstance(error, BaseException) and not isinstance(error, BusError) else None

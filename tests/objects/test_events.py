@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from onebus import Bus
+from onebus.errors import NotAttached
 from onebus.events import Events
 from onebus.message import Message
 from tests.objects.hearing import comes_true, errors_of
@@ -94,6 +95,16 @@ async def test_an_error_that_nobody_hears_is_logged(caplog: pytest.LogCaptureFix
         await Events().emit("error", ValueError("unheard"))
 
     assert "unheard" in caplog.text
+
+
+@pytest.mark.parametrize(("error", "is_traced"), [(ValueError("odd"), True), (NotAttached("gone"), False)])
+async def test_only_an_unexpected_error_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture, error: Exception, is_traced: bool
+) -> None:
+    await Events().emit("error", error)
+
+    assert str(error) in caplog.text
+    assert [record.exc_info is not None for record in caplog.records] == [is_traced]
 
 
 async def test_an_error_that_was_heard_once_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
