@@ -10,12 +10,14 @@ from bench.messages import payloads
 from bench.processes import Gate
 from bench.timing import Span, Stopwatch
 from onebus import Bus
+from onebus.objects.topics.consumer import TopicConsumer
 from onebus.objects.topics.topic import Topic
 
 TOPIC: Final = "bench"
 GROUP: Final = "group"
 CALL_MESSAGES: Final = 100
 CALLS_IN_FLIGHT: Final = 100
+SETTLED_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,7 @@ class Work:
 
     async def run(self, gate: Gate) -> Span:
         async with Bus(self.url) as bus, bus.consume(TOPIC, group=GROUP) as consumer:
-            while sum(map(len, consumer.assignment.values())) != self.partitions:  # noqa: ASYNC110 - both at once
-                await asyncio.sleep(0.01)
+            await self._settle(consumer)
             await gate.passed()
             # It ends in time even if its partitions have nothing left.
             asyncio.get_running_loop().call_later(self.seconds, consumer.stop)
@@ -87,6 +88,14 @@ class Work:
                     self._work(message.data)
                 watch.count(len(batch))
             return watch.stop()
+
+    async def _settle(self, consumer: TopicConsumer) -> None:
+        """Return when this member has had its share for a while: one that takes more passes it on its way."""
+        since = time.perf_counter()
+        while time.perf_counter() - since < SETTLED_SECONDS:
+            if sum(map(len, consumer.assignment.values())) != self.partitions:
+                since = time.perf_counter()
+            await asyncio.sleep(0.01)
 
     def _work(self, _: bytes) -> None:
         ends_at = time.perf_counter() + self.work_seconds

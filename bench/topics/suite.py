@@ -18,7 +18,7 @@ from onebus.objects.topics.description import DEFAULT_PARTITIONS
 from tests.services import BrokerServer
 
 SIZE = 100
-ROUNDS = 3
+ROUNDS = 5
 """How often everything is measured, in turn; the medians count."""
 WORK_SECONDS = 20e-6
 

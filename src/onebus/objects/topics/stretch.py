@@ -43,7 +43,7 @@ def stretches_after(batches: Iterable[StoredBatch], after: int) -> list[Stretch]
     """Return what follows an id."""
     return [
         Stretch(
-            decode(stored.blob),
+            decode(stored.blob, is_whole=stored.is_own),
             stored.first_id,
             start=max(after - stored.first_id + 1, 0),
             stop=stored.last_id - stored.first_id + 1,

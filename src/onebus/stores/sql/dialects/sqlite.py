@@ -38,8 +38,8 @@ from onebus.stores.sql.transaction import Transaction
 
 BUSY_PAUSE_SECONDS: Final = 0.0002
 _PRAGMAS = (
-    # For a new file only. Large batches want large pages, and what changes a few numbers wants small ones.
-    "page_size=8192",
+    # For a new file only. Batches span many pages, and a message alone costs the same with either size.
+    "page_size=16384",
     "journal_mode=WAL",
     "synchronous=FULL",
     # Some distributions overwrite what is deleted with zeros, which doubles what a queue writes.
@@ -47,7 +47,7 @@ _PRAGMAS = (
     "temp_store=MEMORY",
     # Small enough to be warm soon: memory that is touched for the first time costs more than a page read again.
     "cache_size=-4000",
-    "wal_autocheckpoint=1000",
+    "wal_autocheckpoint=500",
 )
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
