@@ -95,11 +95,13 @@ async def _serve(
     open_sockets: bool,
 ) -> None:
     from onebus.bus import DEFAULT_URL
+    from onebus.cli.heap import keep_freed_memory
     from onebus.cli.output import redacted
     from onebus.cli.session import create_bus
     from onebus.log.retention import Retention
     from onebus.zmq import Broker
 
+    keep_freed_memory()
     bus = create_bus(stores)
     # Before the store is opened: whatever is refused leaves nothing behind.
     broker = Broker(

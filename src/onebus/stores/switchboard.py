@@ -20,7 +20,7 @@ from onebus.stores.news import AnyNews
 
 MAX_WAITING_SIGNALS: Final = 10_000
 MAX_WAITING_NEWS: Final = 100
-MAX_WAITING_NEWS_BYTES: Final = 4 * 1024 * 1024
+MAX_WAITING_NEWS_BYTES: Final = 16 * 1024 * 1024
 """A reader that is further behind than either of these has to look by itself."""
 
 
