@@ -1,7 +1,7 @@
 """Threads that run transactions, so that neither a disk nor a server ever stops the event loop.
 
 A thread takes all that waits for it, up to a number that the dialect sets, and commits it together: first what need not
-wait for the disk, then the rest. For SQLite that is group commit: one wait for the disk for the appends of many callers.
+wait for the disk, then the rest. For SQLite that is group commit: one wait for the disk for many appends.
 """
 
 import asyncio
