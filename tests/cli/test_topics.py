@@ -76,6 +76,13 @@ def test_a_topic_is_not_deleted_without_consent(store: str) -> None:
     assert printed("topic", "list") == ["clicks"]
 
 
+def test_a_consumer_ends_when_nothing_comes_in_time(store: str) -> None:
+    onebus("topic", "publish", "clicks", "one")
+
+    assert printed("topic", "consume", "clicks", "g", "--timeout", "1") == ["one"]
+    assert printed("topic", "consume", "clicks", "g", "--timeout", "0.2") == []
+
+
 def test_ctrl_c_ends_a_consumer_and_leaves_the_group(store: str) -> None:
     with onebus_running("topic", "consume", "clicks", "g") as consumer:
         assert consumer.stderr is not None

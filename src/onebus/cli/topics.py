@@ -102,6 +102,9 @@ def consume(
         bool, typer.Option("--from-end", help="A group that is new begins with what is published from now on.")
     ] = False,
     most: Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="End after N messages.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="End when no message comes for so long.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print messages as a member of a group, one per line, until Ctrl-C. What was printed is done for the group.
@@ -110,7 +113,8 @@ def consume(
     """
     from onebus.cli.session import run
 
-    run(_consume(stores, topic, group, start="end" if from_end else "beginning", most=most, as_json=as_json))
+    start = "end" if from_end else "beginning"
+    run(_consume(stores, topic, group, start=start, most=most, timeout=timeout, as_json=as_json))
 
 
 @app.command()
@@ -227,24 +231,39 @@ async def _publish(
 
 
 async def _consume(
-    stores: "Sequence[str] | None", topic: str, group: str, *, start: str, most: int | None, as_json: bool
+    stores: "Sequence[str] | None",
+    topic: str,
+    group: str,
+    *,
+    start: str,
+    most: int | None,
+    timeout: float | None,
+    as_json: bool,
 ) -> None:
+    import asyncio
+    from contextlib import suppress
+
     from onebus.cli.session import note, open_bus, report
     from onebus.cli.stdout import Stdout
 
     stdout, printed = Stdout(), 0
+    loop = asyncio.get_running_loop()
     async with open_bus(stores) as bus:
         # What was not printed is not done, so no batch has more messages than are still wanted.
         consumer = bus.topic(topic).consume(group, start=start, max_messages=1 if most is not None else 100)
         consumer.on("error", report)
         async with consumer:
             note(f"reading {topic} as a member of {group}")
-            async for batch in consumer:
-                for message in batch:
-                    await stdout.write(_line(batch.partition, message, as_json=as_json))
-                    printed += 1
-                if printed == most:
-                    consumer.stop()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout) as patience:
+                    async for batch in consumer:
+                        patience.reschedule(None)
+                        for message in batch:
+                            await stdout.write(_line(batch.partition, message, as_json=as_json))
+                            printed += 1
+                        if printed == most:
+                            consumer.stop()
+                        patience.reschedule(None if timeout is None else loop.time() + timeout)
 
 
 def _line(partition: int, message: "Message", *, as_json: bool) -> bytes:
