@@ -183,10 +183,3 @@ def test_decoding_copies_nothing() -> None:
 
     parts: list[Callable[[], memoryview]] = [lambda: decoded.values.data, lambda: decoded.values.offsets]
     assert all(owner(part()) is blob for part in parts)
-
-
-@given(st.lists(st.binary(max_size=20), min_size=1), st.booleans())
-def test_what_is_known_to_be_whole_is_read_as_anything_else(values: list[bytes], compress: bool) -> None:
-    blob = encode_values(values, kind=Kind.BYTES, now_ms=1, compress=compress)
-
-    assert decode(blob, is_whole=True).payloads() == decode(blob).payloads() == values

@@ -35,6 +35,7 @@ def test_whatever_is_cut_is_complete_in_order_and_short_enough(counts: list[int]
     messages = [message for stretches in lists for stretch in stretches for message in stretch.messages()]
     assert [(message.id, message.data) for message in messages] == [(id_, id_) for id_ in ids]
     assert [int(value) for stretches in lists for stretch in stretches for value in stretch.payloads()] == ids
+    assert all(len(stretch) > 0 for stretches in lists for stretch in stretches)
     sizes = [sum(map(len, stretches)) for stretches in lists]
     assert all(size == length for size in sizes[:-1])
     assert all(0 < size <= length for size in sizes)

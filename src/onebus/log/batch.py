@@ -225,10 +225,8 @@ def count_of(blob: bytes) -> int:
     return count
 
 
-def decode(blob: bytes | memoryview, *, is_whole: bool = False) -> Batch:
+def decode(blob: bytes | memoryview) -> Batch:
     """Check a blob and return its columns without copying them.
-
-    What the caller knows to be whole, because it comes from `encode` and has not left this process, is not checked.
 
     Raises:
         CorruptBatch: the bytes are not a whole, unchanged batch of a version that is known here.
@@ -236,10 +234,10 @@ def decode(blob: bytes | memoryview, *, is_whole: bool = False) -> Batch:
     view = memoryview(blob)
     flags, kind, count, body_bytes, time_ms, stored_crc = _read_header(view)
     stored = view[_HEADER_BYTES:]
-    if not is_whole and crc32(stored, crc32(view[:_CRC_AT])) != stored_crc:
+    if crc32(stored, crc32(view[:_CRC_AT])) != stored_crc:
         raise CorruptBatch("The checksum of a batch does not match: its bytes were changed or cut.")
     body = _body(stored, body_bytes, flags)
-    values, at = _read_column(body, 0, count, is_whole=is_whole)
+    values, at = _read_column(body, 0, count)
     if not flags & ~_ZSTD:
         _check_end(body, at)
         return Batch(count, time_ms, _KINDS[kind], values)
@@ -298,14 +296,13 @@ def _take(body: memoryview, at: int, size: int) -> tuple[memoryview, int]:
     return part, at + size + -size % 8
 
 
-def _read_column(body: memoryview, at: int, count: int, *, is_whole: bool = False) -> tuple[BinaryColumn, int]:
+def _read_column(body: memoryview, at: int, count: int) -> tuple[BinaryColumn, int]:
     part, at = _take(body, at, (count + 1) * 4)
     offsets = part.cast("i")
-    if not is_whole:
-        ends = offsets.tolist()
-        if ends[0] != 0 or ends != sorted(ends):
-            raise CorruptBatch("The offsets of a batch do not ascend.")
-    data, at = _take(body, at, offsets[count])
+    ends = offsets.tolist()
+    if ends[0] != 0 or ends != sorted(ends):
+        raise CorruptBatch("The offsets of a batch do not ascend.")
+    data, at = _take(body, at, ends[-1])
     return BinaryColumn(None, offsets, data), at
 
 

@@ -18,8 +18,6 @@ class StoredBatch(Struct, frozen=True, gc=False):
     blob: bytes
     appended_ms: int
     twin: Twin | None = None
-    is_own: bool = False
-    """Whether this process has just appended it, so that nothing can have changed its bytes since."""
 
     @property
     def first_id(self) -> int:

@@ -10,7 +10,6 @@ The twin is ``0`` and nothing for a batch that is in one log only.
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from onebus.log.stored import StoredBatch, Twin
 
@@ -30,7 +29,7 @@ class News(Struct, frozen=True, gc=False):
 
     def read(self) -> tuple[str, StoredBatch]:
         """Return the epoch of the log, and the batch."""
-        return self.epoch, replace(self.batch, is_own=True)
+        return self.epoch, self.batch
 
     def pack(self) -> bytes | None:
         """Return what travels to other processes, or None if the batch is too large for that."""

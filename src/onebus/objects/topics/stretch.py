@@ -43,7 +43,7 @@ def stretches_after(batches: Iterable[StoredBatch], after: int) -> list[Stretch]
     """Return what follows an id."""
     return [
         Stretch(
-            decode(stored.blob, is_whole=stored.is_own),
+            decode(stored.blob),
             stored.first_id,
             start=max(after - stored.first_id + 1, 0),
             stop=stored.last_id - stored.first_id + 1,
@@ -60,9 +60,11 @@ def cut(stretches: Iterable[Stretch], length: int) -> Iterator[Sequence[Stretch]
     for whole in stretches:
         rest = whole
         while len(rest) > room:
-            middle = rest.start + room
-            yield [*gathered, Stretch(rest.batch, rest.first_id, rest.start, middle)]
-            rest = Stretch(rest.batch, rest.first_id, middle, rest.stop)
+            if room:
+                middle = rest.start + room
+                gathered.append(Stretch(rest.batch, rest.first_id, rest.start, middle))
+                rest = Stretch(rest.batch, rest.first_id, middle, rest.stop)
+            yield gathered
             gathered, room = [], length
         if rest:
             gathered.append(rest)
