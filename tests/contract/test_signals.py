@@ -175,3 +175,12 @@ async def test_who_listens_again_at_once_is_not_signed_off_by_the_end_before(sto
             await leaving
             await store.signal(log, b"%d" % number)
             assert await anext(signals) == b"%d" % number
+
+
+async def test_many_may_signal_and_ask_at_once(store: Store, log: str) -> None:
+    signals = [store.signal(log, b"x") for _ in range(100)]
+    questions = [store.stat(log) for _ in range(100)]
+
+    answers = await asyncio.gather(*signals, *questions)
+
+    assert answers[:100] == [0] * 100

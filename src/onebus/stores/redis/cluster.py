@@ -79,13 +79,14 @@ class ClusterConnections(Connections):
         await self._cluster.initialize()
         # Always through the same node: what one caller signals through two of them may overtake itself.
         publisher = self._cluster.get_node_from_key(channel.decode())
+        # Whoever has a turn uses one connection to each node at a time, and there are no more of them.
         async with self._turns:
             await self._cluster.execute_command("PUBLISH", channel, payload, target_nodes=publisher)
-        # The answer counts the listeners at that node only.
-        counts = await asyncio.gather(
-            *(node.execute_command("PUBSUB", "NUMSUB", channel) for node in self._cluster.get_nodes()),
-            return_exceptions=True,
-        )
+            # The answer counts the listeners at that node only.
+            counts = await asyncio.gather(
+                *(node.execute_command("PUBSUB", "NUMSUB", channel) for node in self._cluster.get_nodes()),
+                return_exceptions=True,
+            )
         return sum(int(count[1]) for count in counts if isinstance(count, list))
 
     async def _dial(self) -> AbstractConnection:
