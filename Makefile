@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 EXTRAS := redis,postgres,mysql,http,web,zmq,spark
 
-# How many tests run at the same time.
-WORKERS ?= 2
+# How many tests run at the same time. Many of them wait for processes that were killed or frozen.
+WORKERS ?= 3
 # The benchmarks that run: make bench SUITES=busmq
 SUITES ?= log busmq web topics spark
 # Further arguments for the program that a target runs: make test ARGS='-k doctor'

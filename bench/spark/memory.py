@@ -21,7 +21,7 @@ def programs_bytes(spark: SparkSession) -> int:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     java = int(jvm.java.lang.ProcessHandle.current().pid())
-    return sum(_resident(pid) for pid in _below(java))
+    return sum(_resident(pid) for pid in programs_below(java))
 
 
 def _resident(pid: int) -> int:
@@ -31,7 +31,8 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _below(parent: int) -> list[int]:
+def programs_below(parent: int) -> list[int]:
+    """Return the programs that a program has started, and those that they have."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -12,6 +12,7 @@ from onebus.spark import check_spark, register, use_this_interpreter
 from tests.services import MissingService
 
 CORES = 2
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
 @contextmanager
@@ -30,6 +31,9 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": str(CORES),
+        # What docs/pipeline.md advises to whoever is in a hurry.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.local.dir": f"{folder}/local",
     }

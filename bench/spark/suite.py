@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,10 @@ from bench.log import crew_of
 from bench.places import Place, RedisPlace, SqlitePlace, opened
 from bench.progress import Progress
 from bench.report import MEGABYTES, MILLISECONDS, RATE, Measurement, Report, comparison, measurement
-from bench.spark.clicks import SIZE, fill, fill_long, forget
+from bench.spark.clicks import SIZE, clicks, fill, fill_long, forget
+from bench.spark.cores import one_core
 from bench.spark.memory import heap_bytes, programs_bytes
-from bench.spark.rows import PushEach
+from bench.spark.rows import NARROW, PushEach, keep_rows
 from bench.spark.session import CORES, consume, read, spark_session
 from onebus.objects.topics.names import log_of
 from onebus.spark.options import ReadOptions
@@ -33,10 +34,11 @@ QUICK = 100_000
 TOPIC = "clicks"
 PARTITIONS = 4
 PLANNINGS = 20
-STREAM_BATCHES = 10
+STREAM_BATCHES = 2
 STREAM_SECONDS = 600
 SAMPLES = 10
 """A tenth of the 100 micro-batches of a stream lies between two looks at its memory."""
+ONE_CORE = "one task, all on one core"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,11 @@ class Setting:
     def parquet(self) -> str:
         return f"{self.folder}/{TOPIC}.parquet"
 
+    @property
+    def rows(self) -> str:
+        """Where the same clicks are kept one by one."""
+        return self.place.url if isinstance(self.place, RedisPlace) else f"{self.folder}/rows.db"
+
 
 @dataclass(frozen=True, slots=True)
 class SparkSuite:
@@ -130,30 +137,37 @@ class SparkSuite:
 
     def batch_read(self, setting: Setting) -> None:
         spark, url = setting.spark, setting.place.url
+        self._keep_rows(setting)
+        rows = spark.read.format("rows").options(place=setting.rows, partitions=str(PARTITIONS))
         all_at_once = read(spark, url, TOPIC)
-        ways = {
-            "onebus": all_at_once,
-            "one task": all_at_once.coalesce(1),
-            "Spark's own Parquet": spark.read.parquet(setting.parquet),
-            "a row-by-row Python data source": spark.read.format("rows")
-            .options(url=url, topic=TOPIC, partitions=str(PARTITIONS))
-            .load(),
+        ways: dict[str, tuple[DataFrame, targets.Target | None]] = {
+            "onebus": (all_at_once, None),
+            "a row-by-row Python data source": (rows.load().select("value", "offset"), targets.SPARK_ROW_BY_ROW),
+            "the same, with no other columns": (rows.schema(NARROW).load(), None),
+            "Spark's own Parquet": (spark.read.parquet(setting.parquet), targets.SPARK_PARQUET),
+            "one task": (all_at_once.coalesce(1), None),
+            ONE_CORE: (all_at_once.coalesce(1), targets.SPARK_TWO_TASKS),
         }
-        rates = {name: self._read_rate(setting, name, frame) for name, frame in ways.items()}
-        setting.batch_rate = rates["onebus"]
+        rates = self._read_rates(setting, {name: frame for name, (frame, _) in ways.items()})
+        setting.batch_rate = rates.pop("onebus")
         own = self._add(setting, "batch read of value and offset", setting.batch_rate, RATE)
-        for peer, target in (
-            ("a row-by-row Python data source", targets.SPARK_ROW_BY_ROW),
-            ("Spark's own Parquet", targets.SPARK_PARQUET),
-            ("one task", targets.SPARK_TWO_TASKS),
-        ):
-            self.report.add(comparison(own, peer, rates[peer], target=target))
+        for peer, rate in rates.items():
+            self.report.add(comparison(own, peer, rate, target=ways[peer][1]))
 
-    def _read_rate(self, setting: Setting, name: str, frame: DataFrame) -> float:
-        self.progress.step(f"{setting.place.name}: batch read, {name}")
+    def _keep_rows(self, setting: Setting) -> None:
+        self.progress.step(f"{setting.place.name}: the same messages one by one")
+        keep_rows(setting.rows, clicks(self.plan.messages), PARTITIONS)
+
+    def _read_rates(self, setting: Setting, frames: dict[str, DataFrame]) -> dict[str, float]:
+        """Read in several ways, in turns: Java gets faster for a while, and none of them is to gain from that alone."""
+        taken: dict[str, list[float]] = {name: [] for name in frames}
+        for number in range(self.plan.rounds + 1):
+            self.progress.step(f"{setting.place.name}: batch read, round {number}")
+            for name, frame in frames.items():
+                with one_core() if name == ONE_CORE else nullcontext():
+                    taken[name].append(_seconds(partial(consume, frame)))
         # The first time starts the programs that all others use.
-        consume(frame)
-        return self.plan.messages / median(_seconds(lambda: consume(frame)) for _ in range(self.plan.rounds))
+        return {name: self.plan.messages / median(seconds[1:]) for name, seconds in taken.items()}
 
     def batch_write(self, setting: Setting) -> None:
         spark, url = setting.spark, setting.place.url
@@ -173,15 +187,19 @@ class SparkSuite:
 
     def stream(self, setting: Setting) -> None:
         self.progress.step(f"{setting.place.name}: a stream from topic to topic")
-        query = _copy(setting, TOPIC, "streamed", limit=self.plan.messages // STREAM_BATCHES, to_the_end=True)
+        # As with the batch read, the first time is not counted: Java gets faster until then.
+        _, *rates = [self._stream_rate(setting, f"streamed-{number}") for number in range(self.plan.rounds + 1)]
+        own = self._add(setting, "stream from topic to topic", median(rates), RATE)
+        self.report.add(comparison(own, "the batch read", setting.batch_rate, target=targets.SPARK_STREAM))
+
+    def _stream_rate(self, setting: Setting, target: str) -> float:
+        query = _copy(setting, TOPIC, target, limit=self.plan.messages // STREAM_BATCHES, to_the_end=True)
         _finish(query)
-        forget(setting.place.url, "streamed")
+        forget(setting.place.url, target)
         # The first batch starts the programs that all others use.
         counted = [progress for progress in query.recentProgress if progress["numInputRows"]][1:]
         milliseconds = sum(progress["durationMs"]["triggerExecution"] for progress in counted)
-        rate = sum(progress["numInputRows"] for progress in counted) / milliseconds * 1000
-        own = self._add(setting, "stream from topic to topic", rate, RATE)
-        self.report.add(comparison(own, "the batch read", setting.batch_rate, target=targets.SPARK_STREAM))
+        return float(sum(progress["numInputRows"] for progress in counted) / milliseconds * 1000)
 
     def trickle(self, setting: Setting) -> None:
         self.progress.step(f"{setting.place.name}: a trickle from topic to topic")

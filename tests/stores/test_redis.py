@@ -12,10 +12,19 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from onebus.errors import AccessDenied, InvalidUrl, MissingDriver, StoreClosed, StoreError, StoreFull, StoreUnavailable
+from onebus.errors import (
+    AccessDenied,
+    InvalidUrl,
+    MissingDriver,
+    StagingLost,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
 from onebus.log.retention import Retention
 from onebus.stores import create_store
-from onebus.stores.base import Finding, Store, StoreOptions, Verdict
+from onebus.stores.base import Finding, Slice, Store, StoreOptions, Verdict
 from onebus.stores.following import follow
 from onebus.stores.redis.address import Address, Login, Mode, parse_address
 from onebus.stores.redis.names import log_keys, record_key
@@ -604,3 +613,77 @@ async def test_the_doctor_looks_at_sentinel_and_cluster(
     async with opened(redis_cluster.url) as store:
         replication = finding((await store.inspect()).findings, "replication")
         assert (replication.verdict, "no replica" in replication.text) == (Verdict.BAD, True)
+
+
+async def test_large_batches_are_read_as_small_ones_are(redis: RedisServer, log: str) -> None:
+    async with opened(redis.url) as store:
+        assert isinstance(store, RedisStore)
+        for number in range(40):
+            size = 30_000 if number % 7 else 200_000
+            await store.append(log, batch_of(*(str(number) * size for _ in range(number % 3 + 1))))
+        await store.trim(log, Retention(max_count=70))
+        first = (await store.read(log, after=0)).first_id
+        for after in (0, first - 1, first, first + 1, 40, 78, 79):
+            for limit, max_bytes in ((1, 1), (2, 10_000_000), (10, 500_000), (1000, 250_000), (1000, 100_000_000)):
+                store._sizes.clear()
+                small = await store.read(log, after=after, limit=limit, max_bytes=max_bytes)
+                store._sizes[log] = 50_000
+
+                large = await store.read(log, after=after, limit=limit, max_bytes=max_bytes)
+
+                assert (large.first_id, large.last_id, large.epoch) == (small.first_id, small.last_id, small.epoch)
+                # So many come at once, whatever there is room for.
+                assert large.batches == small.batches[:16]
+
+
+async def test_of_large_batches_those_of_another_life_are_not_read(redis: RedisServer, log: str) -> None:
+    async with opened(redis.url) as store:
+        await store.append(log, batch_of("x" * 100_000))
+        old = await store.read(log, after=0)
+        await store.drop(log)
+        assert await store.read(log, after=0) == Slice((), 1, 0, "")
+
+        await store.append(log, batch_of("y" * 100_000))
+
+        new = await store.read(log, after=0)
+        assert new.epoch != old.epoch
+        assert texts_of(new) == ["y" * 100_000]
+
+
+async def test_whoever_appends_to_what_another_has_staged_is_found_out(redis: RedisServer, log: str) -> None:
+    async with opened(redis.url) as store, opened(redis.url) as other:
+        staging = await store.stage(log, ttl_seconds=60)
+        await store.append(staging, numbered(2))
+        await other.append(staging, numbered(1))
+
+        with pytest.raises(StoreError):
+            await store.append(staging, numbered(1))
+
+        # Nobody relies on what it knows any more.
+        assert await store.append(staging, numbered(1)) == 4
+
+
+async def test_what_is_staged_after_its_time_is_up_is_refused_and_leaves_nothing(redis: RedisServer, log: str) -> None:
+    clock = FakeClock()
+    async with opened(redis.url, StoreOptions(clock=clock)) as store:
+        staging = await store.stage(log, ttl_seconds=60)
+        await store.append(staging, numbered(1))
+        clock.advance(61)
+
+        with pytest.raises(StagingLost):
+            await store.append(staging, numbered(1))
+
+        assert ask(redis, "EXISTS", *log_keys(staging)) == 0
+
+
+async def test_batches_that_are_staged_at_once_come_in_order(redis: RedisServer, log: str) -> None:
+    async with opened(redis.url) as store:
+        staging = await store.stage(log, ttl_seconds=60)
+
+        first_ids = await asyncio.gather(*(store.append(staging, numbered(number + 1)) for number in range(20)))
+
+        assert first_ids == [number * (number + 1) // 2 + 1 for number in range(20)]
+        last_ids = [first_id + number for number, first_id in enumerate(first_ids)]
+        await store.transfer(staging, log, last_ids)
+        texts = [str(text) for number in range(20) for text in range(1, number + 2)]
+        assert texts_of(await store.read(log, after=0)) == texts

@@ -253,3 +253,22 @@ async def test_watches_that_begin_at_once_share_one_listening_connection(postgre
         await asyncio.gather(*(stack.enter_async_context(store.watch(f"log-{number}")) for number in range(5)))
 
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "onebus-listen"] == []
+
+
+async def test_in_sqlite_what_is_transferred_is_not_written_again(tmp_path: Path) -> None:
+    file, blob = tmp_path / "bus.db", batch_of("x" * 1_000_000)
+    async with create_store(f"sqlite:///{file}") as store:
+        for number in range(300):
+            # Then ids of logs and of messages take two bytes, all but those of the first logs.
+            await store.append(f"log-{number}", numbered(1000))
+        for log in ("log-3", "log-299"):
+            staging = await store.stage(log, ttl_seconds=60)
+            last_ids = [await store.append(staging, blob, durable=False) for _ in range(4)]
+            with closing(sqlite3.connect(file)) as other:
+                other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+            await store.transfer(staging, log, last_ids)
+
+            assert file.with_name("bus.db-wal").stat().st_size < 500_000
+            found = await store.read(log, after=1000, max_bytes=100_000_000)
+            assert texts_of(found, after=1000) == ["x" * 1_000_000] * 4

@@ -95,9 +95,9 @@ async def _serve(
     open_sockets: bool,
 ) -> None:
     from onebus.bus import DEFAULT_URL
-    from onebus.cli.heap import keep_freed_memory
     from onebus.cli.output import redacted
     from onebus.cli.session import create_bus
+    from onebus.heap import keep_freed_memory
     from onebus.log.retention import Retention
     from onebus.zmq import Broker
 

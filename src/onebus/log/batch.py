@@ -37,9 +37,9 @@ from io import BytesIO
 from itertools import accumulate, pairwise
 from operator import sub
 from typing import NamedTuple
-from zlib import crc32
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from onebus.errors import CorruptBatch, PayloadTooLarge
 

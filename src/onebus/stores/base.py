@@ -32,13 +32,22 @@ Marks
     those of its mirror: they survive `trim` and `clear`, and end with the log, or with `unmark`. An append without a
     mark pays nothing for this.
 
+Staging
+    `stage` creates a log in which batches for other logs of the same place are gathered, where nobody looks for them.
+    `transfer` takes some of them out of it and adds them to one of those logs, in one step and with a mark if there
+    is one, as if they had been appended just now. Their bytes are moved and not written again, where the store can do
+    that. Only who has staged a log appends to it, and no append brings it back when it is gone. Nobody claims from it,
+    trims it, or reads it once something was taken out. It ends like any other.
+
 Order
     Appends to one log are totally ordered by their ids, and a reader never sees an id before all
     smaller ones are visible. Two appends of one caller, one after the other, have ascending ids.
 
 Durability
     When `append` returns, the batch is as safe as the store's own promise: on disk for SQLite, PostgreSQL
-    and MySQL with their default settings, what ``appendfsync`` says for Redis. `inspect` tells.
+    and MySQL with their default settings, what ``appendfsync`` says for Redis. `inspect` tells. An append that is not
+    ``durable`` survives the end of any process, and is on disk once a later call to the same place is: after a crash of
+    the machine, either that call and all such appends before it are there, or neither it nor anything after it.
     Leases, settles, releases and extensions survive the end of any process. A crash of the machine may undo the last
     of them, and then their messages are delivered again; never with claims that deliver at most once.
 
@@ -62,8 +71,9 @@ Waking up
 """
 
 import asyncio
+import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -77,13 +87,14 @@ from onebus.errors import (
     InvalidArgument,
     LeaseLost,
     PayloadTooLarge,
+    StagingLost,
     StoreClosed,
     StoreUnavailable,
 )
 from onebus.log.batch import count_of
 from onebus.log.claims import Hold, Lease
 from onebus.log.mark import Mark
-from onebus.log.names import check_name, place_of
+from onebus.log.names import check_name, is_staging, place_of, staging_name, staging_prefix
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch
 from onebus.stores.deadlines import Deadlines
@@ -277,6 +288,7 @@ class Store(ABC):
         mirror_retain: Retention = KEEP_ALL,
         capacity: int | None = None,
         mark: Mark | None = None,
+        durable: bool = True,
     ) -> int:
         """Add a batch to the end of a log and return the id of its first message.
 
@@ -287,28 +299,68 @@ class Store(ABC):
         ``capacity`` is how many unfinished messages the log, and not its mirror, may have afterwards. What ``retain``
         trims in this step makes room. A batch that does not fit is refused as a whole.
 
-        With ``mark`` the append happens once, however often it is sent.
+        With ``mark`` the append happens once, however often it is sent. If it is not ``durable``, it does not wait for
+        the disk.
 
         Raises:
             AlreadyAppended: the log has had this append of the mark's source, or a later one; nothing was changed.
             LogFull: the batch would exceed the capacity; nothing was changed.
+            StagingLost: the log is a staging log, and gone.
             PayloadTooLarge, StoreFull, StoreUnavailable
         """
         check_name(log)
         if capacity is not None:
             _check_positive(capacity=capacity)
         if mirror is not None:
-            check_name(mirror)
-            if mirror == log or place_of(mirror) != place_of(log):
-                raise InvalidArgument(f"{mirror!r} cannot mirror {log!r}: it must be another log of the same place.")
+            _check_neighbour(mirror, log, "mirror")
         if len(batch) > self.options.max_batch_bytes:
             raise PayloadTooLarge(
                 f"A batch of {len(batch)} bytes exceeds max_batch_bytes={self.options.max_batch_bytes}; "
                 "append fewer messages at once, or raise the limit."
             )
         return await self._send(
-            log, AppendRequest(batch, count_of(batch), mirror, retain, mirror_retain, capacity, mark)
+            log, AppendRequest(batch, count_of(batch), mirror, retain, mirror_retain, capacity, mark, durable)
         )
+
+    async def stage(self, log: str, *, ttl_seconds: float) -> str:
+        """Create a log in which batches for `log`, or others of its place, are gathered, and return its name."""
+        check_name(log)
+        staging = check_name(staging_name(log, secrets.token_hex(8)))
+        ttl_ms = _ttl_milliseconds(ttl_seconds)
+        await self._call(lambda: self._stage(staging, log, ttl_ms), repeatable=True)
+        return staging
+
+    async def transfer(
+        self,
+        staging: str,
+        log: str,
+        batches: Sequence[int],
+        *,
+        mirror: str | None = None,
+        retain: Retention = KEEP_ALL,
+        mirror_retain: Retention = KEEP_ALL,
+        mark: Mark | None = None,
+    ) -> int:
+        """Take batches out of a staging log, add them to the end of a log, and return the id of their first message.
+
+        The batches are named by their last ids in the staging log, in the order in which they are wanted. All else is
+        as with `append`.
+
+        Raises:
+            AlreadyAppended: the log has had this append of the mark's source, or a later one; nothing was changed.
+            StagingLost: one of the batches is not there; nothing was changed.
+            StoreFull, StoreUnavailable
+        """
+        check_name(log)
+        _check_neighbour(staging, log, "hold batches for")
+        if not batches:
+            raise InvalidArgument("A transfer without batches would change nothing; name at least one.")
+        if len(set(batches)) < len(batches):
+            raise InvalidArgument("A batch can be transferred once, and one of these is named twice.")
+        if mirror is not None:
+            _check_neighbour(mirror, log, "mirror")
+        request = TransferRequest(tuple(batches), mirror, retain, mirror_retain, mark)
+        return await self._once(mark, lambda: self._transfer(staging, log, request))
 
     async def unmark(self, log: str, source: str) -> None:
         """Forget the mark of a source that will never append to a log again."""
@@ -449,8 +501,15 @@ class Store(ABC):
         return await self._call(lambda: self._drop(log))
 
     async def list_logs(self, prefix: str = "") -> list[str]:
-        """Return the names of all logs that start with `prefix`, sorted."""
-        return sorted(await self._call(lambda: self._list_logs(prefix), repeatable=True))
+        """Return the names of all logs that start with `prefix`, sorted. Staging logs are not among them."""
+        names = await self._call(lambda: self._list_logs(prefix), repeatable=True)
+        return sorted(name for name in names if not is_staging(name))
+
+    async def list_staging(self, place: str) -> list[str]:
+        """Return the names of all staging logs of a place, sorted."""
+        check_name(place)
+        names = await self._call(lambda: self._list_logs(staging_prefix(place)), repeatable=True)
+        return sorted(names)
 
     async def holds(self, place: str) -> bool:
         """Return whether a place lives here: a log or record of that name, or its anchor (`names.anchor_of`)."""
@@ -550,6 +609,13 @@ class Store(ABC):
 
     @abstractmethod
     async def _append(self, log: str, request: "AppendRequest") -> int: ...
+
+    async def _stage(self, staging: str, log: str, ttl_ms: int | None) -> None:
+        """Create a staging log for batches of `log` and its neighbours; it may exist if the call is repeated."""
+        await self._touch(staging, ttl_ms, create=True)
+
+    @abstractmethod
+    async def _transfer(self, staging: str, log: str, request: "TransferRequest") -> int: ...
 
     @abstractmethod
     async def _unmark(self, log: str, source: str) -> None: ...
@@ -654,16 +720,18 @@ class Store(ABC):
             raise unavailable from error
 
     async def _send(self, log: str, request: "AppendRequest") -> int:
+        return await self._once(request.mark, lambda: self._append(log, request))
+
+    async def _once(self, mark: Mark | None, operation: Callable[[], Awaitable[int]]) -> int:
         """Append once; what has a mark is sent again when the connection breaks."""
-        mark = request.mark
         if mark is None:
-            return await self._call(lambda: self._append(log, request))
+            return await self._call(operation)
         was_sent = False
 
         async def append() -> int:
             nonlocal was_sent
             try:
-                return await self._append(log, request)
+                return await operation()
             except AlreadyAppended as error:
                 if was_sent and error.number == mark.number:
                     return error.first_id
@@ -714,11 +782,26 @@ class AppendRequest(Struct, frozen=True):
     mirror_retain: Retention
     capacity: int | None
     mark: Mark | None = None
+    durable: bool = True
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is wanted but that the batch is added."""
         return self.mirror is None and self.retain is KEEP_ALL and self.capacity is None and self.mark is None
+
+
+class TransferRequest(Struct, frozen=True):
+    """The checked arguments of `Store.transfer`."""
+
+    batches: tuple[int, ...]
+    mirror: str | None
+    retain: Retention
+    mirror_retain: Retention
+    mark: Mark | None
+
+    def of_batch(self, batch: StoredBatch) -> AppendRequest:
+        """Return one of the batches as if it was appended for itself, without its mark."""
+        return AppendRequest(batch.blob, batch.count, self.mirror, self.retain, self.mirror_retain, None)
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -739,6 +822,45 @@ def spans_of(holds: Iterable[Hold], head: int, last_id: int, now_ms: int) -> lis
         Span(hold.first, hold.last, hold.due_ms > now_ms) for hold in holds if hold.redeliver or hold.due_ms > now_ms
     ]
     return [*spans, Span(head, last_id, False)] if head <= last_id else spans
+
+
+def fitting(batches: Iterable[StoredBatch], after: int, limit: int, max_bytes: int) -> list[StoredBatch]:
+    """Return the first batch, and those that follow it while they fit, as `read` does."""
+    found: list[StoredBatch] = []
+    for batch in batches:
+        count, size = batch.last_id - max(after, batch.first_id - 1), len(batch.blob)
+        if found and (count > limit or size > max_bytes):
+            break
+        found.append(batch)
+        limit, max_bytes = limit - count, max_bytes - size
+    return found
+
+
+def check_staged(staging: str, wanted: Iterable[int], there: Container[int]) -> None:
+    """Check that all batches that are wanted of a staging log are there.
+
+    Raises:
+        StagingLost: they are not.
+    """
+    gone = sum(last_id not in there for last_id in wanted)
+    if gone:
+        raise staging_lost(staging, gone)
+
+
+def staging_lost(staging: str, gone: int) -> StagingLost:
+    """Return the error that says how many batches of a staging log are gone."""
+    return StagingLost(f"Of what was staged in {staging!r}, {gone} batches are gone.")
+
+
+def staging_gone(staging: str) -> StagingLost:
+    """Return the error for whoever appends to a staging log that is not there, or not any more."""
+    return StagingLost(f"The staging log {staging!r} is gone, with what was in it.")
+
+
+def _check_neighbour(name: str, log: str, role: str) -> None:
+    check_name(name)
+    if name == log or place_of(name) != place_of(log):
+        raise InvalidArgument(f"{name!r} cannot {role} {log!r}: it must be another log of the same place.")
 
 
 def _milliseconds(seconds: float) -> int:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from onebus.errors import AlreadyAppended, LogFull, VersionConflict
 from onebus.log.claims import FREE, NO_FENCE, Hold, HoldTable, Lease, ranges_of
 from onebus.log.mark import Mark
-from onebus.log.names import anchor_of
+from onebus.log.names import anchor_of, is_staging
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch, Twin
 from onebus.stores.base import (
@@ -37,8 +37,12 @@ from onebus.stores.base import (
     Span,
     Store,
     StoreOptions,
+    TransferRequest,
     Verdict,
+    check_staged,
+    fitting,
     spans_of,
+    staging_gone,
 )
 
 T = TypeVar("T")
@@ -201,6 +205,15 @@ class MemoryLog:
         self.shelf.remove(batch)
         del self.ends_at_byte[batch.last_id]
 
+    def take_out(self, name: str, last_ids: Sequence[int]) -> list[StoredBatch]:
+        """Remove batches, and return them in the order asked for."""
+        there = {batch.last_id: batch for batch in self.shelf.since(0)}
+        check_staged(name, last_ids, there)
+        batches = [there[last_id] for last_id in last_ids]
+        for batch in batches:
+            self._remove(batch)
+        return batches
+
     def check_mark(self, name: str, mark: Mark) -> None:
         number, first_id = self.marks.get(mark.source, (-1, 0))
         if mark.number <= number:
@@ -346,13 +359,27 @@ class MemoryStore(Store):
     def _append_one(
         self, name: str, request: AppendRequest, retain: Retention, now_ms: int, twin: Twin | None = None
     ) -> int:
-        log = self._find(name) or self._memory.logs.setdefault(name, MemoryLog())
+        log = self._find(name)
+        if log is None and is_staging(name):
+            raise staging_gone(name)
+        log = log or self._memory.logs.setdefault(name, MemoryLog())
         first_id = log.append(request.batch, request.count, now_ms, twin)
         if log.ttl_ms:
             log.expires_ms = now_ms + log.ttl_ms
         if retain is not KEEP_ALL:
             log.trim(retain, now_ms)
         self._wake(name)
+        return first_id
+
+    async def _transfer(self, staging: str, log: str, request: TransferRequest) -> int:
+        if request.mark is not None:
+            (self._find(log) or MemoryLog()).check_mark(log, request.mark)
+        staged = self._find(staging) or MemoryLog()
+        batches = staged.take_out(staging, request.batches)
+        now_ms = self._now_ms()
+        first_id, *_ = [self._append_both(log, request.of_batch(batch), now_ms) for batch in batches]
+        if request.mark is not None:
+            self._memory.logs[log].marks[request.mark.source] = request.mark.number, first_id
         return first_id
 
     async def _unmark(self, log: str, source: str) -> None:
@@ -364,15 +391,8 @@ class MemoryStore(Store):
         found = self._find(log)
         if found is None:
             return Slice((), 1, 0, "")
-        batches: list[StoredBatch] = []
         after = max(after, found.first_id - 1)
-        for batch in found.shelf.since(after + 1):
-            count = batch.last_id - max(after, batch.first_id - 1)
-            if batches and (count > limit or len(batch.blob) > max_bytes):
-                break
-            batches.append(batch)
-            limit -= count
-            max_bytes -= len(batch.blob)
+        batches = fitting(found.shelf.since(after + 1), after, limit, max_bytes)
         return Slice(batches, found.first_id, found.last_id, found.epoch)
 
     async def _claim(self, log: str, request: ClaimRequest) -> Claim:

@@ -30,6 +30,7 @@ from onebus.stores.base import (
     Span,
     Store,
     StoreOptions,
+    TransferRequest,
 )
 from onebus.stores.switchboard import Subscription, Watch
 
@@ -137,6 +138,15 @@ class ShardedStore(Store):
             self._remember(place_of(log), shard)
         return first_id
 
+    async def _stage(self, staging: str, log: str, ttl_ms: int | None) -> None:
+        # Nobody finds a place by its staging logs: where it is must be what everybody else would say, too.
+        self._forget(log)
+        await self._create_at(log, lambda it: it._stage(staging, log, ttl_ms))
+
+    async def _transfer(self, staging: str, log: str, request: TransferRequest) -> int:
+        shard, _ = await self._find(log)
+        return await shard._once(request.mark, lambda: shard._transfer(staging, log, request))
+
     async def _unmark(self, log: str, source: str) -> None:
         await self._look(log, lambda it: it._unmark(log, source))
 
@@ -186,7 +196,10 @@ class ShardedStore(Store):
         return existed
 
     async def _list_logs(self, prefix: str) -> list[str]:
-        lists = await asyncio.gather(*(shard.list_logs(prefix) for shard in self._shards))
+        async def names(shard: Store) -> list[str]:
+            return await shard._call(lambda: shard._list_logs(prefix), repeatable=True)
+
+        lists = await asyncio.gather(*map(names, self._shards))
         return [name for names in lists for name in names]
 
     async def _holds(self, place: str) -> bool:

@@ -20,6 +20,7 @@ from onebus.errors import (
     StoreUnavailable,
 )
 from onebus.web.asgi import Send
+from onebus.web.lane import Lane
 from onebus.web.wire.head import BODYLESS
 
 _FRESH: Final[Mapping[str, str]] = {"cache-control": "no-store"}
@@ -35,15 +36,16 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
     headers: Mapping[str, str] = {}
 
-    @property
-    def raw_headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers as a web server wants them."""
-        headers = _raw_headers(self.content_type, *self.headers.items())
-        return [(b"content-length", b"%d" % len(self.body)), *headers] if self.status not in BODYLESS else headers
+    def give(self, lane: Lane) -> None:
+        """Write the answer, over a short cut to the client."""
+        lane.answer(self.status, _raw_headers(self.content_type, *self.headers.items()), self.body)
 
     async def send(self, send: Send, *, with_body: bool = True, kind: str = "http.response") -> None:
         """Hand the answer to the web server; without its body for a HEAD request."""
-        await send({"type": f"{kind}.start", "status": self.status, "headers": self.raw_headers})
+        headers = _raw_headers(self.content_type, *self.headers.items())
+        if self.status not in BODYLESS:
+            headers = [(b"content-length", b"%d" % len(self.body)), *headers]
+        await send({"type": f"{kind}.start", "status": self.status, "headers": headers})
         await send({"type": f"{kind}.body", "body": self.body if with_body else b""})
 
 

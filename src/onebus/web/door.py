@@ -79,7 +79,7 @@ async def answer_with(answer: Answer, request: Request, send: Send) -> None:
     """Answer a request; a websocket is refused with it, or with 403 if the web server can do nothing else."""
     lane = lane_of(request.scope)
     if lane is not None:
-        lane.answer(answer.status, answer.raw_headers, answer.body)
+        answer.give(lane)
     elif request.scope["type"] == "http":
         await answer.send(send, with_body=request.method != "HEAD")
     elif "websocket.http.response" in request.scope.get("extensions", {}):

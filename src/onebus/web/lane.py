@@ -25,7 +25,7 @@ class Lane(Protocol):
         """Return the whole body of the request, or None if it is not here yet, or not here any more."""
 
     def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
-        """Give a whole answer, to a request of which nothing was answered yet."""
+        """Give a whole answer, to a request of which nothing was answered yet; the length of its body is added."""
 
     def when_gone(self, gone: Callable[[], None]) -> None:
         """Call something when the client goes away before it was answered, or now if it has already."""

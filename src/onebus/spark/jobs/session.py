@@ -15,6 +15,7 @@ _USUAL: Final = {
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
     # A stream keeps its state in so many parts, for good, and each of them is a task of each micro-batch. Spark's own
     # 200 are for clusters.
     "spark.sql.shuffle.partitions": "8",

@@ -1,4 +1,4 @@
-"""The driver's half of a write: it decides which attempts of tasks count, and appends what they have staged.
+"""The driver's half of a write: it decides which attempts of tasks count, and moves what they have staged.
 
 A batch that Spark runs again after a crash may be cut into other tasks, whose rows go elsewhere: what the first run has
 begun to append and what the second one has staged do not fit together. So the store first notes, in one record, which
@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from onebus.errors import StagingLost, VersionConflict
-from onebus.spark.sink.appending import Appending, check_numbers, in_parallel
+from onebus.spark.sink.appending import Appending, in_parallel, loads_of
 from onebus.spark.sink.decisions import Decision, Decisions
 from onebus.spark.sink.options import WriteOptions
-from onebus.spark.sink.staging import Attempt
+from onebus.spark.sink.staging import Attempt, Cargo
 from onebus.stores.base import FOREVER, Store
 
 
@@ -57,7 +57,6 @@ class Committing:
 
     async def commit_once(self, attempts: Sequence[Attempt]) -> None:
         """Append what the attempts of a sink have staged that nobody will ever start again."""
-        check_numbers(attempts)
         appending = Appending(self._store, self._options, self._source, 0)
         await appending.run(attempts)
         await appending.unmark()
@@ -67,8 +66,8 @@ class Committing:
     async def abort(self, attempts: Sequence[Attempt]) -> None:
         """Forget what the attempts have staged, except for what has been decided."""
         newest, _ = await self._decisions.newest()
-        decided = set() if newest is None or newest.is_done else {attempt.log for attempt in newest.attempts}
-        await self._drop([attempt for attempt in attempts if attempt.log not in decided])
+        decided = [] if newest is None or newest.is_done else newest.attempts
+        await self._drop([attempt for attempt in attempts if attempt not in decided])
 
     async def _check_successor(self, newest: Decision | None, version: int, batch_id: int) -> None:
         if newest is None or newest.is_done or newest.batch_id == batch_id:
@@ -80,9 +79,8 @@ class Committing:
         )
 
     async def _decide(self, decision: Decision, version: int) -> None:
-        if not any(attempt.route for attempt in decision.attempts):
+        if not loads_of(decision.attempts):
             return
-        check_numbers(decision.attempts)
         version = await self._decisions.put(decision, version)
         if not await self._keep(decision):
             await self._check_unchanged(version)
@@ -94,8 +92,14 @@ class Committing:
 
     async def _keep(self, decision: Decision) -> bool:
         """Let what was staged stay until it is dropped, and return whether all of it is there."""
-        logs = [attempt.log for attempt in decision.attempts if attempt.route]
-        return all(await in_parallel(self._store.touch(log, ttl_seconds=FOREVER) for log in logs))
+        return all(await in_parallel(self._keep_cargo(cargo) for cargo in _cargos(decision.attempts)))
+
+    async def _keep_cargo(self, cargo: Cargo) -> bool:
+        if not await self._store.touch(cargo.log, ttl_seconds=FOREVER):
+            return False
+        # It did not wait for the disk: of what was staged last, a machine that has crashed since may know nothing.
+        stat = await self._store.stat(cargo.log)
+        return stat is not None and stat.last_id >= max(last_id for _, last_id in cargo.batches)
 
     async def _finish(self, decision: Decision, version: int) -> tuple[Decision, int]:
         appending = Appending(self._store, self._options, self._source, decision.batch_id)
@@ -120,4 +124,8 @@ class Committing:
             raise VersionConflict(f"Somebody else has finished the batch of {self._source!r}.")
 
     async def _drop(self, attempts: Sequence[Attempt]) -> None:
-        await in_parallel(self._store.drop(attempt.log) for attempt in attempts if attempt.route)
+        await in_parallel(self._store.drop(cargo.log) for cargo in _cargos(attempts))
+
+
+def _cargos(attempts: Sequence[Attempt]) -> list[Cargo]:
+    return [cargo for attempt in attempts for cargo in attempt.cargos]

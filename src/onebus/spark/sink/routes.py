@@ -12,8 +12,9 @@ from onebus.spark.logs import TOPIC
 from onebus.spark.sink.options import WriteOptions, check_target
 from onebus.spark.sink.targets import Target
 
-SPREAD_ROWS: Final = 1000
-"""So many rows in a row go to one partition, if they do not say to which."""
+SPREAD_ROWS: Final = 10_000
+"""So many rows in a row go to one partition, if they do not say to which: as many as Spark hands over at once, so that
+nothing has to be sorted."""
 
 
 class Routes:

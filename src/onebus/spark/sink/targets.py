@@ -1,9 +1,9 @@
 """Where messages go: to a partition of a topic, a channel, or a queue, just as if they were published there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from onebus.log.batch import count_of
 from onebus.log.mark import Mark
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.objects.feeds.limits import FeedLimits
@@ -36,24 +36,26 @@ class Outlet:
     mirror_retain: Retention = KEEP_ALL
     compacts: bool = False
     _first_id: int = 0
-    _last_id: int = 0
 
-    async def append(self, blob: bytes, mark: Mark) -> None:
-        first_id = await self.store.append(
+    async def append(self, staging: str, batches: Sequence[int], mark: Mark) -> None:
+        """Move batches here from where they are staged."""
+        first_id = await self.store.transfer(
+            staging,
             self.log,
-            blob,
+            batches,
             mirror=self.mirror,
             retain=self.retain,
             mirror_retain=self.mirror_retain,
             mark=mark,
         )
         self._first_id = self._first_id or first_id
-        self._last_id = first_id + count_of(blob) - 1
 
     async def finish(self) -> None:
         """Forget what was replaced, if this topic wants that and enough has come since the last time."""
-        if self.compacts and self._first_id // COMPACT_AFTER < (self._last_id + 1) // COMPACT_AFTER:
-            await compact(self.store, self.log)
+        if self.compacts and self._first_id:
+            stat = await self.store.stat(self.log)
+            if stat is not None and self._first_id // COMPACT_AFTER < (stat.last_id + 1) // COMPACT_AFTER:
+                await compact(self.store, self.log)
 
 
 async def describe(store: Store, options: WriteOptions, topic: str) -> TopicDescription:
@@ -62,17 +64,25 @@ async def describe(store: Store, options: WriteOptions, topic: str) -> TopicDesc
     return await Descriptions(store).ensure(topic, wanted)
 
 
+def log_of_target(options: WriteOptions, target: Target) -> str:
+    """Return the log in which the messages of a target are."""
+    match options.kind:
+        case "topic":
+            return log_of(target.name, target.partition)
+        case "feed":
+            return channel_name(target.name, options.site).log
+    return place_of_object(QUEUE, target.name)
+
+
 async def open_outlet(store: Store, options: WriteOptions, target: Target) -> Outlet:
     """Return how to append to a target, which comes into being if it does not exist."""
+    log = log_of_target(options, target)
     match options.kind:
         case "topic":
             topic = await describe(store, options, target.name)
-            log = log_of(target.name, target.partition)
             return Outlet(store, log, retain=topic.retention, compacts=topic.compact)
         case "feed":
             limits = FeedLimits()
-            log = channel_name(target.name, options.site).log
             return Outlet(store, log, FEEDS, limits.of_channel(), limits.of_all)
-    log = place_of_object(QUEUE, target.name)
     await store.touch(log, ttl_seconds=options.ttl_seconds or FOREVER, create=True)
     return Outlet(store, log)

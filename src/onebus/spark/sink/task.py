@@ -16,7 +16,7 @@ from onebus.spark.sink.options import JSON, WriteOptions
 from onebus.spark.sink.routes import Routes
 from onebus.spark.sink.rows import encoded, kind_of, message_columns
 from onebus.spark.sink.staging import Attempt, Stage
-from onebus.spark.sink.targets import Target, describe
+from onebus.spark.sink.targets import Target, describe, log_of_target
 from onebus.stores.base import MEBIBYTE
 
 MAX_WAITING_BYTES: Final = 32 * MEBIBYTE
@@ -26,9 +26,9 @@ MAX_WAITING_BYTES: Final = 32 * MEBIBYTE
 class StagingTask:
     """Stages the rows of one attempt of a task."""
 
-    def __init__(self, connection: Connection, options: WriteOptions, log: str, turn: int) -> None:
+    def __init__(self, connection: Connection, options: WriteOptions, turn: int) -> None:
         self._options = options
-        self._stage = Stage(connection, log)
+        self._stage = Stage(connection)
         self._routes = Routes(options, lambda topic: connection.run(describe(connection.store, options, topic)), turn)
         self._waiting: dict[Target, _Waiting] = {}
         self._waiting_bytes = 0
@@ -58,18 +58,24 @@ class StagingTask:
         touched: set[Target] = set()
         for target, its in self._routes.split(rows, messages):
             touched.add(target)
-            waiting = self._waiting.setdefault(target, _Waiting())
             for part in self._parts(its):
-                size = _size(part)
-                if waiting.count and not self._fits(waiting.count + part.num_rows, waiting.size + size):
-                    self._leave(target)
-                    waiting = self._waiting.setdefault(target, _Waiting())
-                waiting.add(part, size)
-                self._waiting_bytes += size
+                self._add(target, part)
         while self._waiting_bytes > MAX_WAITING_BYTES:
             self._leave(max(self._waiting, key=lambda target: self._waiting[target].size))
         for target in touched & self._waiting.keys():
             self._waiting[target].detach()
+
+    def _add(self, target: Target, part: pa.RecordBatch) -> None:
+        size = _size(part)
+        waiting = self._waiting.get(target)
+        if waiting is not None and not self._fits(waiting.count + part.num_rows, waiting.size + size):
+            self._leave(target)
+        waiting = self._waiting.setdefault(target, _Waiting())
+        waiting.add(part, size)
+        self._waiting_bytes += size
+        # Where no other row has room, there is nothing to wait for.
+        if not self._fits(waiting.count + 1, waiting.size):
+            self._leave(target)
 
     def _parts(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Cut messages in halves until each part is small enough for one batch."""
@@ -86,7 +92,8 @@ class StagingTask:
     def _leave(self, target: Target) -> None:
         waiting = self._waiting.pop(target)
         self._waiting_bytes -= waiting.size
-        self._stage.add(target, encoded(waiting.together(), self._kind, time.time_ns() // 1_000_000))
+        blob = encoded(waiting.together(), self._kind, time.time_ns() // 1_000_000)
+        self._stage.add(target, log_of_target(self._options, target), blob)
 
 
 class _Waiting:

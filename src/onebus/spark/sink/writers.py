@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from onebus.spark.connection import connect
 from onebus.spark.sink.committing import Committing
 from onebus.spark.sink.options import WriteOptions
-from onebus.spark.sink.staging import Attempt, staging_log
+from onebus.spark.sink.staging import Attempt
 from onebus.spark.sink.task import StagingTask
 
 
@@ -67,9 +67,8 @@ class BusStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(options: WriteOptions, sink_id: str, batch_id: int, rows: Iterator[pa.RecordBatch]) -> Written:
-    task = _context().partitionId()
-    log = staging_log(sink_id, batch_id, task)
-    return Written(sink_id, StagingTask(connect(options.urls), options, log, turn=batch_id + task).run(rows))
+    turn = batch_id + _context().partitionId()
+    return Written(sink_id, StagingTask(connect(options.urls), options, turn).run(rows))
 
 
 def _context() -> TaskContext:

@@ -55,6 +55,23 @@ class Connections(ABC):
         except DRIVER_ERRORS as error:
             raise translate(error, self.url) from error
 
+    async def run_with(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], command: Sequence[Argument]
+    ) -> tuple[Any, Any] | None:
+        """Run a script and then a command, with nobody in between; return None where that cannot be done.
+
+        What the command returns never was in the hands of Lua, which looks at each byte of what it gets.
+        """
+        # By its text: if Redis did not know it, the command would be carried out all the same.
+        evaluate = ("EVAL", script.text, len(keys), *keys, *arguments)
+        both = await self._attempt(self._transaction([evaluate, command]))
+        if both is None:
+            return None
+        for answer in both:
+            if isinstance(answer, Exception):
+                raise translate(answer, self.url) from answer
+        return both[0], both[1]
+
     async def expiries(self, keys: Sequence[bytes]) -> list[int | None]:
         """Return when each of some logs or records expires, None for one that does not exist."""
         async with self._turns:
@@ -98,6 +115,10 @@ class Connections(ABC):
 
     @abstractmethod
     async def _send(self, *command: Argument) -> Any: ...
+
+    async def _transaction(self, commands: Sequence[Sequence[Argument]]) -> list[Any] | None:
+        """Do several things at once and return the answers, each of which may be an error; None if it is impossible."""
+        return None
 
     @abstractmethod
     async def _pipeline(self, commands: Sequence[Sequence[Argument]]) -> list[Any]: ...

@@ -6,6 +6,7 @@ asking. A caller that gives up leaves its answer to be read and dropped; the oth
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
@@ -31,12 +32,29 @@ class Pipe(Line):
         """
         if not self._is_ready:
             await self._ready()
+        return await self._put(command)
+
+    async def ask_together(self, commands: Sequence[bytes]) -> Any:
+        """Send packed commands of which nobody else's come in between, and return the answer of the last one.
+
+        Cancellation: the commands may have been carried out.
+        """
+        if not self._is_ready:
+            await self._ready()
+        answers = await asyncio.gather(*map(self._put, commands), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers[-1]
+
+    def _put(self, command: bytes) -> "asyncio.Future[Any]":
+        """Let a command leave at the end of this turn, and return what will hold its answer."""
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(command)
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.append(answer)
-        return await answer
+        return answer
 
     def _flush(self) -> None:
         commands, self._outgoing = self._outgoing, []

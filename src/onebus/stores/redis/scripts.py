@@ -8,6 +8,7 @@ from typing import Final
 
 _FOLDER = files("onebus.stores.redis") / "scripts"
 _PRELUDE: Final = ("log", "holds", "carving", "batches", "deletion")
+_APPENDING: Final = (*_PRELUDE, "appending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,15 @@ def _load(name: str, parts: Sequence[str] = _PRELUDE) -> Script:
     return Script(text, sha1(text, usedforsecurity=False).hexdigest())
 
 
-APPEND = _load("append")
+APPEND = _load("append", _APPENDING)
 # Making functions that nobody calls would take a good part of its time.
-APPEND_PLAIN = _load("append", ("log", "holds"))
+APPEND_PLAIN = _load("append", ("log", "holds", "appending"))
+TRANSFER = _load("transfer", _APPENDING)
 UNMARK = _load("unmark")
 READ = _load("read")
+# Sent with their texts each time.
+HEAD = _load("head", ("log", "holds"))
+ADVANCE = _load("advance", ("log", "holds"))
 CLAIM = _load("claim")
 CHANGE = _load("change")
 TRIM = _load("trim")

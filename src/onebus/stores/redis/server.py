@@ -70,6 +70,13 @@ class ServerConnections(Connections):
         self._check_open()
         return await pipe.ask(pack_command(command))  # type: ignore[arg-type]
 
+    async def _transaction(self, commands: Sequence[Sequence[Argument]]) -> list[Any] | None:
+        pipe = self._free_pipe() or await self._new_pipe()
+        self._check_open()
+        together = [("MULTI",), *commands, ("EXEC",)]
+        answers: list[Any] = await pipe.ask_together([pack_command(command) for command in together])  # type: ignore[arg-type]
+        return answers
+
     def _free_pipe(self) -> Pipe | None:
         """Return the pipe with the least to do, or None if there had better be another one."""
         least: Pipe | None = None

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from onebus.errors import AlreadyAppended, LogFull, StoreUnavailable, VersionConflict
 from onebus.log.claims import Lease, ranges_of
-from onebus.log.names import anchor_of
+from onebus.log.mark import Mark
+from onebus.log.names import anchor_of, is_staging
 from onebus.log.retention import Retention
 from onebus.stores.base import (
     AppendRequest,
@@ -22,6 +23,10 @@ from onebus.stores.base import (
     Span,
     Store,
     StoreOptions,
+    TransferRequest,
+    fitting,
+    staging_gone,
+    staging_lost,
 )
 from onebus.stores.redis import scripts
 from onebus.stores.redis.address import Address, Mode, parse_address
@@ -42,10 +47,16 @@ from onebus.stores.redis.names import (
 from onebus.stores.redis.scripts import Script
 from onebus.stores.redis.server import SentinelConnections, ServerConnections
 from onebus.stores.redis.signals import Signals
+from onebus.stores.redis.staging import StagedLogs
 from onebus.stores.switchboard import Watch
 
 MAX_CONNECT_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 5.0
+LARGE_BYTES: Final = 16 * 1024
+"""Batches of this size are read without Lua, which takes a nanosecond or more for each byte that it gets to see."""
+LARGE_AT_ONCE: Final = 16
+"""So many of them are read at once: nobody knows how large they are before they have come."""
+MAX_SIZES: Final = 10_000
 
 
 class RedisStore(Store):
@@ -58,8 +69,11 @@ class RedisStore(Store):
         self.hands_over = self._address.mode is not Mode.CLUSTER
         self._epoch_prefix = secrets.token_hex(8)
         self._epochs = numbers()
+        self._sizes: dict[str, int] = {}
+        """How large the batches of a log were when they were read last."""
         self._channels = Channels(self._address.database)
         self._connections = _connections_to(self._address, self.options.deadline_seconds)
+        self._staged = StagedLogs(self._connections)
         self._signals = Signals(self.url, self._connections.dial, self._channels, self.switchboard, self.health)
 
     # Life
@@ -84,6 +98,11 @@ class RedisStore(Store):
     # Logs
 
     async def _append(self, log: str, request: AppendRequest) -> int:
+        if request.is_plain and is_staging(log):
+            return await self._staged.append(log, request, self._now, lambda: self._append_by_script(log, request))
+        return await self._append_by_script(log, request)
+
+    async def _append_by_script(self, log: str, request: AppendRequest) -> int:
         keys = log_keys(log)
         settings = self._append_settings(log, request.retain)
         if request.mirror is not None:
@@ -92,16 +111,38 @@ class RedisStore(Store):
         capacity = NOTHING if request.capacity is None else request.capacity
         script = scripts.APPEND_PLAIN if request.is_plain else scripts.APPEND
         mark = request.mark
-        marked = (NOTHING, NOTHING) if mark is None else (mark_field(mark.source), mark.number)
-        answer = await self._run(script, keys, request.batch, request.count, capacity, *marked, *settings)
+        answer = await self._run(script, keys, request.batch, request.count, capacity, *_marked(mark), *settings)
+        if answer is None:
+            raise staging_gone(log)
         if mark is not None and isinstance(answer, list):
             raise AlreadyAppended(log, mark.source, *answer)
         if answer <= 0:
             raise LogFull(log, room=-answer)
         return int(answer)
 
+    async def _stage(self, staging: str, log: str, ttl_ms: int | None) -> None:
+        await super()._stage(staging, log, ttl_ms)
+        self._staged.add(staging)
+
+    async def _transfer(self, staging: str, log: str, request: TransferRequest) -> int:
+        mirror, mark = request.mirror, request.mark
+        keys = log_keys(log) + log_keys(staging)
+        mirror_settings: tuple[Argument, ...] = (NOTHING,) * 7
+        if mirror is not None:
+            keys += log_keys(mirror)
+            mirror_settings = (*self._append_settings(mirror, request.mirror_retain), log, mirror)
+        settings = *_marked(mark), *self._append_settings(log, request.retain), *mirror_settings
+        answer = await self._run(scripts.TRANSFER, keys, *settings, *request.batches)
+        if mark is not None and isinstance(answer, list):
+            raise AlreadyAppended(log, mark.source, *answer)
+        if answer < 0:
+            raise staging_lost(staging, -answer)
+        return int(answer)
+
     def _append_settings(self, log: str, retain: Retention) -> tuple[Argument, ...]:
-        return self._new_epoch(), self._channels.of_growth(log), *limits_of(retain)
+        # Without an epoch, nothing is created.
+        epoch = NOTHING if is_staging(log) else self._new_epoch()
+        return epoch, self._channels.of_growth(log), *limits_of(retain)
 
     def _new_epoch(self) -> str:
         """Return a text that no log has had yet. Most are not used: only a script knows whether a log is new."""
@@ -111,11 +152,34 @@ class RedisStore(Store):
         await self._run(scripts.UNMARK, log_keys(log), mark_field(source))
 
     async def _read(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
+        size = self._sizes.get(log, 0)
+        found = await self._read_large(log, after, limit, max_bytes, size) if size >= LARGE_BYTES else None
+        if found is None:
+            found = await self._read_small(log, after, limit, max_bytes)
+        if found.batches:
+            self._sizes[log] = sum(len(batch.blob) for batch in found.batches) // len(found.batches)
+            if len(self._sizes) > MAX_SIZES:
+                del self._sizes[next(iter(self._sizes))]
+        return found
+
+    async def _read_small(self, log: str, after: int, limit: int, max_bytes: int) -> Slice:
         answer = await self._run(scripts.READ, log_keys(log), after, limit, max_bytes)
         if answer is None:
             return Slice((), 1, 0, "")
         first_id, last_id, epoch, entries = answer
         return Slice([batch_of(entry) for entry in entries], first_id, last_id, epoch.decode())
+
+    async def _read_large(self, log: str, after: int, limit: int, max_bytes: int, size: int) -> Slice | None:
+        """Read batches without Lua, if that can be done: as many as will do if all have this size, but not too many."""
+        keys = log_keys(log)
+        count = min(max(max_bytes // size, 1), limit, LARGE_AT_ONCE)
+        command = ("XRANGE", keys[1], after + 1, "+", "COUNT", count)
+        both = await self._connections.run_with(scripts.HEAD, keys, [self._now], command)
+        if both is None or both[0] is None:
+            return None
+        first_id, last_id, epoch = both[0]
+        batches = [batch_of(entry) for entry in both[1]]
+        return Slice(fitting(batches, max(after, first_id - 1), limit, max_bytes), first_id, last_id, epoch.decode())
 
     async def _claim(self, log: str, request: ClaimRequest) -> Claim:
         channel = NOTHING
@@ -257,9 +321,16 @@ class RedisStore(Store):
         return await inspect_redis(self._address, self._connections)
 
     async def _run(self, script: Script, keys: Sequence[bytes], *arguments: Argument) -> Any:
-        # Without a clock of its own the script asks Redis for the time.
-        now = self.options.clock() if self.options.clock else NOTHING
-        return await self._connections.run(script, keys, now, *arguments)
+        return await self._connections.run(script, keys, self._now, *arguments)
+
+    @property
+    def _now(self) -> Argument:
+        """The time for a script; without a clock of its own it asks Redis."""
+        return self.options.clock() if self.options.clock else NOTHING
+
+
+def _marked(mark: Mark | None) -> tuple[Argument, Argument]:
+    return (NOTHING, NOTHING) if mark is None else (mark_field(mark.source), mark.number)
 
 
 def _connections_to(address: Address, deadline_seconds: float) -> Connections:

@@ -92,6 +92,8 @@ class SqlConnection:
         self._pipeline: AbstractContextManager[Any] | None = None
         self.is_durable = True
         """Whether a commit waits for the disk, where that is a property of the connection."""
+        self.commits_without_checkpoint = 0
+        """How many there were since commits stopped to tidy up; 0 while they do, and where there is no such thing."""
 
     @property
     def dialect_name(self) -> str:

@@ -10,9 +10,10 @@ from sqlalchemy.sql.schema import Table
 
 
 @cache
-def insert_if_absent(dialect_name: str, table: Table) -> Insert:
-    """Return an INSERT that does nothing when the row exists."""
-    values: dict[str, Any] = {column.name: bindparam(column.name) for column in table.columns if column.name != "id"}
+def insert_if_absent(dialect_name: str, table: Table, *, with_id: bool = False) -> Insert:
+    """Return an INSERT that does nothing when the row exists. The database chooses its id, unless there is one."""
+    columns = [column.name for column in table.columns if with_id or column.name != "id"]
+    values: dict[str, Any] = {name: bindparam(name) for name in columns}
     match dialect_name:
         case "postgresql":
             return postgresql.insert(table).values(values).on_conflict_do_nothing()

@@ -1,7 +1,7 @@
 """What a transaction does to a log. The row of the log is locked first, which puts its writers in order."""
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ from onebus.log.mark import Mark
 from onebus.log.names import anchor_of
 from onebus.log.retention import KEEP_ALL, Retention
 from onebus.log.stored import StoredBatch, Twin
-from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice, Span, spans_of
+from onebus.stores.base import Claim, ClaimRequest, LogStat, Lost, Slice, Span, check_staged, spans_of
 from onebus.stores.news import News, note
 from onebus.stores.sql.holds import HoldRows
 from onebus.stores.sql.inserts import insert_if_absent, upsert
@@ -24,6 +24,8 @@ from onebus.stores.sql.transaction import Transaction
 
 FREE_HOLDS_AT_ONCE = 500
 FRONT_BATCHES_AT_ONCE = 100
+IDS_TRIED = 8
+"""So often an id that would be good is chosen, until any other will do."""
 
 _of_log = batches.c.log_id == bindparam("log")
 _batch_columns = (
@@ -98,8 +100,14 @@ _front = (
     .limit(bindparam("limit"))
 )
 _oldest_start = select(batches.c.end_byte - batches.c.size).where(_of_log).order_by(batches.c.last_id).limit(1)
-_delete_between = delete(batches).where(
-    _of_log, batches.c.last_id >= bindparam("first"), batches.c.last_id <= bindparam("last")
+_between = _of_log, batches.c.last_id >= bindparam("first"), batches.c.last_id <= bindparam("last")
+_sizes_between = select(batches.c.last_id, batches.c.count, batches.c.size).where(*_between)
+_batches_between = select(*_batch_columns).where(*_between)
+_delete_between = delete(batches).where(*_between)
+_move_batch = (
+    update(batches)
+    .where(batches.c.log_id == bindparam("staging"), batches.c.last_id == bindparam("staged_id"))
+    .values({name: bindparam(f"new_{name}") for name in ("log_id", "last_id", "end_byte", "appended_ms")})
 )
 
 
@@ -131,6 +139,21 @@ class SqlLog:
     @property
     def epoch(self) -> str:
         return self._row.epoch
+
+    @property
+    def id(self) -> int:
+        return self._row.id
+
+    @property
+    def position(self) -> dict[str, int]:
+        """Where the log is, in the columns of an empty log that goes on from there."""
+        row = self._row
+        return {
+            "first_id": row.last_id + 1,
+            "last_id": row.last_id,
+            "head": row.last_id + 1,
+            "bytes_appended": row.bytes_appended,
+        }
 
     @property
     def next_id(self) -> int:
@@ -166,6 +189,50 @@ class SqlLog:
         self._save("last_id", "bytes_appended", "expires_ms", "first_id", "head")
         self._announce(StoredBatch(row.last_id, count, blob, row.now_ms, twin))
         return first_id
+
+    def take_over(self, staged: "SqlLog", last_ids: Sequence[int], retain: Retention) -> int:
+        """Make batches of a staging log those that come next here, without touching their blobs."""
+        row = self._row
+        first_id = row.last_id + 1
+        sizes = staged.sizes_of(last_ids)
+        moves = []
+        for last_id in last_ids:
+            count, size = sizes[last_id]
+            row.last_id += count
+            row.bytes_appended += size
+            moves.append(
+                {
+                    "staging": staged.id,
+                    "staged_id": last_id,
+                    "new_log_id": row.id,
+                    "new_last_id": row.last_id,
+                    "new_end_byte": row.bytes_appended,
+                    "new_appended_ms": row.now_ms,
+                }
+            )
+        self._transaction.perform(_move_batch, moves)
+        row.expires_ms = row.now_ms + row.ttl_ms if row.ttl_ms else 0
+        self._forget_before(self._first_id_to_keep(retain))
+        self._save("last_id", "bytes_appended", "expires_ms", "first_id", "head")
+        self._transaction.grown[row.name] = None
+        return first_id
+
+    def sizes_of(self, last_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Return how many messages and bytes some batches have that must be there."""
+        bounds = {"log": self._row.id, "first": min(last_ids), "last": max(last_ids)}
+        found = {last_id: (count, size) for last_id, count, size in self._transaction.execute(_sizes_between, bounds)}
+        check_staged(self._row.name, last_ids, found)
+        return found
+
+    def take_out(self, last_ids: Sequence[int]) -> list[StoredBatch]:
+        """Delete batches that must be there, and return them in the order asked for."""
+        bounds = {"log": self._row.id, "first": min(last_ids), "last": max(last_ids)}
+        found = [_stored(row) for row in self._transaction.execute(_batches_between, bounds)]
+        there = {batch.last_id: batch for batch in found}
+        check_staged(self._row.name, last_ids, there)
+        for last_id in last_ids:
+            self._delete_batches(last_id, last_id)
+        return [there[last_id] for last_id in last_ids]
 
     def check_mark(self, mark: Mark) -> None:
         found = self._transaction.execute(_find_mark, {"log": self._row.id, "mark_source": mark.source})
@@ -443,6 +510,24 @@ def find_or_create(transaction: Transaction, name: str, *, new_epoch: str | None
         new = _NEW_LOG | {"name": name, "epoch": new_epoch or secrets.token_hex(8), "ttl_ms": new_ttl_ms}
         transaction.execute(insert_if_absent(transaction.dialect_name, logs), new)
     return log
+
+
+def create_staging(
+    transaction: Transaction, name: str, ttl_ms: int, beside: SqlLog | None, id_beside: Callable[[int], int | None]
+) -> None:
+    """Create a staging log whose batches will go to another log, so that moving them there changes as little as can be.
+
+    It counts ids and bytes from where that log is, and has an id like that one, if the database gains from that.
+    """
+    new = _NEW_LOG | {"name": name, "epoch": secrets.token_hex(8), "ttl_ms": ttl_ms}
+    if beside is not None:
+        new |= beside.position
+    ids = [] if beside is None else [id_beside(beside.id) for _ in range(IDS_TRIED)]
+    while (found := find(transaction, name, lock=True)) is None:
+        new_id = ids.pop() if ids else None
+        statement = insert_if_absent(transaction.dialect_name, logs, with_id=new_id is not None)
+        transaction.execute(statement, new if new_id is None else new | {"id": new_id})
+    found.touch(None)
 
 
 def touch_or_create(transaction: Transaction, name: str, new_ttl_ms: int) -> bool:

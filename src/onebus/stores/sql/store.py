@@ -13,6 +13,8 @@ from sqlalchemy.exc import ArgumentError
 from onebus.errors import BusError, InvalidUrl, StoreClosed, StoreUnavailable
 from onebus.log.batch import Entry, decode, encode
 from onebus.log.claims import Lease, ranges_of
+from onebus.log.mark import Mark
+from onebus.log.names import is_staging
 from onebus.log.retention import Retention
 from onebus.log.stored import Twin
 from onebus.stores.base import (
@@ -27,6 +29,9 @@ from onebus.stores.base import (
     Span,
     Store,
     StoreOptions,
+    TransferRequest,
+    staging_gone,
+    staging_lost,
 )
 from onebus.stores.following import SAFETY_POLL_SECONDS
 from onebus.stores.news import AnyNews
@@ -44,6 +49,9 @@ from onebus.stores.sql.workers import Workers, in_thread
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+FEW_LEASES: Final = 16
+"""To take or to give back so many, or so many messages, is little work."""
 
 SIGNAL_PREFIX: Final = "onebus:signal:"
 """Signals travel through logs of their own, whose names nobody else can use."""
@@ -158,24 +166,15 @@ class SqlStore(Store):
     # Logs
 
     async def _append(self, log: str, request: AppendRequest) -> int:
-        batch, count, mirror, mark = request.batch, request.count, request.mirror, request.mark
-        if request.is_plain and (first_id := await self._try_append_at_once(log, batch, count)):
+        can_be_at_once = request.is_plain and request.durable
+        if can_be_at_once and (first_id := await self._try_append_at_once(log, request.batch, request.count)):
             return first_id
 
         def append(transaction: Transaction) -> int:
-            found = logs.find_or_create(transaction, log)
-            if mark is not None:
-                found.check_mark(mark)
-                found.put_mark(mark, found.next_id)
-            if mirror is None:
-                return found.append(batch, count, None, request.retain, capacity=request.capacity)
-            mirrored = logs.find_or_create(transaction, mirror)
-            twin = Twin(mirror, mirrored.next_id)
-            first_id = found.append(batch, count, twin, request.retain, capacity=request.capacity)
-            mirrored.append(batch, count, Twin(log, first_id), request.mirror_retain)
-            return first_id
+            found = _find_to_append(transaction, log, request.mark)
+            return _append_both(transaction, found, log, request)
 
-        return await self._write_with(append)
+        return await self._write_with(append, durable=request.durable)
 
     async def _try_append_at_once(self, log: str, batch: bytes, count: int) -> int | None:
         """Append in one round trip if the database can, and return None if it cannot, or if there is no such log."""
@@ -185,6 +184,27 @@ class SqlStore(Store):
         append = Append(log, batch, count)
         last_id = await self._linked.writers.run_at_once(lambda transaction: append_at_once(transaction, append))
         return None if last_id is None else last_id - count + 1
+
+    async def _stage(self, staging: str, log: str, ttl_ms: int | None) -> None:
+        def stage(transaction: Transaction) -> None:
+            beside = logs.find(transaction, log, lock=False)
+            logs.create_staging(transaction, staging, ttl_ms or 0, beside, self._dialect.id_beside)
+
+        await self._write_with(stage, durable=False)
+
+    async def _transfer(self, staging: str, log: str, request: TransferRequest) -> int:
+        def transfer(transaction: Transaction) -> int:
+            found = _find_to_append(transaction, log, request.mark)
+            staged = logs.find(transaction, staging, lock=True)
+            if staged is None:
+                raise staging_lost(staging, len(request.batches))
+            if request.mirror is None:
+                return found.take_over(staged, request.batches, request.retain)
+            batches = staged.take_out(request.batches)
+            first_id, *_ = [_append_both(transaction, found, log, request.of_batch(batch)) for batch in batches]
+            return first_id
+
+        return await self._write_with(transfer)
 
     async def _unmark(self, log: str, source: str) -> None:
         def unmark(transaction: Transaction) -> None:
@@ -208,7 +228,9 @@ class SqlStore(Store):
 
         # A lease that is forgotten in a power cut delivers its messages again, as it promises. What is delivered at
         # most once must be remembered.
-        return await self._write_with(claim, durable=request.lease_ms is None or not request.redeliver)
+        durable = request.lease_ms is None or not request.redeliver
+        is_small = request.limit <= FEW_LEASES and len(request.settle) <= FEW_LEASES
+        return await self._write_with(claim, durable=durable, is_small=is_small)
 
     async def _settle(self, log: str, leases: Sequence[Lease]) -> Lost:
         return await self._change_leases(log, leases, lambda found: found.settle(leases))
@@ -224,7 +246,7 @@ class SqlStore(Store):
             found = logs.find(transaction, log, lock=True)
             return ranges_of(leases) if found is None else change(found)
 
-        return await self._write_with(run, durable=False)
+        return await self._write_with(run, durable=False, is_small=len(leases) <= FEW_LEASES)
 
     async def _trim(self, log: str, retain: Retention) -> int:
         def trim(transaction: Transaction) -> int:
@@ -392,8 +414,37 @@ class SqlStore(Store):
     async def _read_with(self, function: Callable[[Transaction], T]) -> T:
         return await self._linked.readers.run(function)
 
-    async def _write_with(self, function: Callable[[Transaction], T], *, durable: bool = True) -> T:
-        return await self._linked.writers.run(function, durable=durable)
+    async def _write_with(
+        self, function: Callable[[Transaction], T], *, durable: bool = True, is_small: bool = False
+    ) -> T:
+        return await self._linked.writers.run(function, durable=durable, is_small=is_small)
+
+
+def _find_to_append(transaction: Transaction, log: str, mark: Mark | None) -> logs.SqlLog:
+    """Return a log, locked, to which an append with this mark may go, and note the mark.
+
+    Raises:
+        StagingLost: it is a staging log that is gone; such a log is not created by an append.
+    """
+    found = logs.find(transaction, log, lock=True) if is_staging(log) else logs.find_or_create(transaction, log)
+    if found is None:
+        raise staging_gone(log)
+    if mark is not None:
+        found.check_mark(mark)
+        found.put_mark(mark, found.next_id)
+    return found
+
+
+def _append_both(transaction: Transaction, found: logs.SqlLog, log: str, request: AppendRequest) -> int:
+    """Append a batch to a log, and to its mirror if there is one."""
+    batch, count, mirror = request.batch, request.count, request.mirror
+    if mirror is None:
+        return found.append(batch, count, None, request.retain, capacity=request.capacity)
+    mirrored = logs.find_or_create(transaction, mirror)
+    twin = Twin(mirror, mirrored.next_id)
+    first_id = found.append(batch, count, twin, request.retain, capacity=request.capacity)
+    mirrored.append(batch, count, Twin(log, first_id), request.mirror_retain)
+    return first_id
 
 
 @dataclass(slots=True)

@@ -2,6 +2,9 @@
 
 A thread takes all that waits for it, up to a number that the dialect sets, and commits it together: first what need not
 wait for the disk, then the rest. For SQLite that is group commit: one wait for the disk for many appends.
+
+What waits neither for the disk nor for anybody else is done before a thread would have woken up. So where the dialect
+can begin such a transaction at once, it is run where it was asked for, while no thread is busy and it is soon done.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, TypeVar
 
 from onebus.errors import BusError, StoreClosed, StoreUnavailable
@@ -29,6 +33,14 @@ LONGEST_WAIT_SECONDS: Final = 30.0
 
 MAX_CONFLICTS: Final = 20
 """How often a transaction that lost against another one is run again."""
+
+MOST_AT_ONCE: Final = 16
+"""How many transactions run one after the other in the event loop: then a thread has its turn, and so have others."""
+
+SLOW_SECONDS: Final = 0.005
+"""Who takes longer than this in the event loop found a busy disk, or much to do. The next ones are left to threads."""
+
+SLOW_PAUSE_SECONDS: Final = 1.0
 
 
 async def in_thread(function: Callable[[], T]) -> T:
@@ -75,6 +87,22 @@ class Job:
             self.done.set_result(self.result)
 
 
+class _Desk:
+    """A connection, for one at a time to work with: mostly its thread, sometimes the event loop."""
+
+    __slots__ = ("connection", "generation", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.connection: SqlConnection | None = None
+        self.generation = 0
+
+    def leave(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+
 class Workers:
     """Some threads with a connection each, and the jobs that wait for them."""
 
@@ -97,21 +125,31 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._desks: list[_Desk] = []
         self._generation = 0
+        self._run_in_a_row = 0
+        self._slow_until = 0.0
         self._closed = False
 
     def start(self, count: int, name: str) -> None:
         for number in range(count):
-            thread = threading.Thread(target=self._work, name=f"onebus-{name}-{number}", daemon=True)
+            desk = _Desk()
+            thread = threading.Thread(target=self._work, args=(desk,), name=f"onebus-{name}-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
+            self._desks.append(desk)
 
-    async def run(self, function: Callable[[Transaction], T], *, durable: bool = True) -> T:
+    async def run(self, function: Callable[[Transaction], T], *, durable: bool = True, is_small: bool = False) -> T:
         """Run `function` in a transaction and return its result once that is committed.
 
-        What is not ``durable`` survives the end of any process, but maybe not a power cut.
+        What is not ``durable`` survives the end of any process, but maybe not a power cut. If it is also small, it need
+        not leave the event loop.
         """
-        return await self._wait_for(Job(function, self._loop.create_future(), durable=durable))  # type: ignore[no-any-return]
+        job = Job(function, self._loop.create_future(), durable=durable)
+        if is_small and not durable and self._run_here(job):
+            job.finish()
+            return await job.done  # type: ignore[no-any-return]
+        return await self._wait_for(job)  # type: ignore[no-any-return]
 
     async def run_at_once(self, function: Callable[[Transaction], T]) -> T:
         """Run a function that goes to the database once, and needs no transaction around that."""
@@ -120,6 +158,7 @@ class Workers:
     async def _wait_for(self, job: Job) -> Any:
         if self._closed:
             raise StoreClosed("The store was closed.")
+        self._run_in_a_row = 0
         self._jobs.put(job)
         return await job.done
 
@@ -135,20 +174,64 @@ class Workers:
             await in_thread(partial(thread.join, LONGEST_WAIT_SECONDS))
         self._threads.clear()
 
-    def _work(self) -> None:
-        connection: SqlConnection | None = None
-        generation = self._generation
+    def _run_here(self, job: Job) -> bool:
+        """Run a job in the event loop if it can be done at once, and return whether it was."""
+        if self._closed or self._run_in_a_row >= MOST_AT_ONCE or not self._jobs.empty():
+            return False
+        began, desk = perf_counter(), self._desks[0]
+        if began < self._slow_until or not desk.lock.acquire(blocking=False):
+            return False
+        try:
+            is_done = self._is_run_at_once(job, desk)
+        finally:
+            desk.lock.release()
+        self._run_in_a_row += 1
+        ended = perf_counter()
+        if ended - began > SLOW_SECONDS:
+            self._slow_until = ended + SLOW_PAUSE_SECONDS
+        return is_done
+
+    def _is_run_at_once(self, job: Job, desk: _Desk) -> bool:
+        connection = desk.connection
+        if self._bell is None or connection is None or desk.generation != self._generation:
+            return False
+        transaction = Transaction(connection, self._lookups)
+        try:
+            if not self._dialect.begin_at_once(connection):
+                return False
+            _run(job, transaction)
+            if job.error is None:
+                self._bell.prepare(transaction)
+                self._dialect.commit(connection)
+            else:
+                self._dialect.rollback(connection)
+        except Exception:
+            # A thread has the time to try again, and to find out what is wrong.
+            desk.connection = self._rollback(connection)
+            return False
+        except BaseException:
+            # A signal, for example: nobody must find a transaction that was begun.
+            desk.connection = self._rollback(connection)
+            raise
+        grown: Grown = {}
+        if job.error is None:
+            self._ring(transaction, grown)
+        if grown and self._on_grown is not None:
+            self._on_grown(grown)
+        return True
+
+    def _work(self, desk: _Desk) -> None:
         while (jobs := self._next_jobs()) is not None:
-            if connection is not None and generation != self._generation:
-                connection.close()
-                connection = None
-            generation = self._generation
             for together in _by_patience(jobs):
                 grown: Grown = {}
-                connection = self._run_all(together, connection, grown)
+                with desk.lock:
+                    if desk.generation != self._generation:
+                        desk.leave()
+                    desk.generation = self._generation
+                    desk.connection = self._run_all(together, desk.connection, grown)
                 self._tell(together, grown)
-        if connection is not None:
-            connection.close()
+        with desk.lock:
+            desk.leave()
 
     def _next_jobs(self) -> list[Job] | None:
         job = self._jobs.get()

@@ -60,5 +60,4 @@ class AnswerExpress(Express):
     def send(self, findings: Findings) -> None:
         self.is_used = True
         self._end()
-        answer = self._answer(findings)
-        self._lane.answer(answer.status, answer.raw_headers, answer.body)
+        self._answer(findings).give(self._lane)

@@ -4,6 +4,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from onebus.bus import Bus
+from onebus.errors import BusError
 from onebus.web.answers import Answer
 from onebus.web.asgi import Send
 from onebus.web.door import Door
@@ -36,6 +37,11 @@ class QueueDoor(Door):
         if self._single.owns(request.path):
             return self._single.serve(request)
         return self._describe() if request.path == DESCRIPTION_PATH else self._named.serve(request)
+
+    async def answer_to(self, request: Request, problem: Exception) -> Answer:
+        if isinstance(problem, BusError) and self._single.owns(request.path):
+            return self._single.answer_to(problem)
+        return await super().answer_to(request, problem)
 
     async def _describe(self) -> Answer:
         return self._description

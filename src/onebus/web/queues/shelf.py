@@ -17,19 +17,24 @@ class QueueShelf:
         self._queues: OrderedDict[str, WorkQueue] = OrderedDict()
         self._opening = asyncio.Lock()
 
+    def find(self, name: str) -> WorkQueue | None:
+        """Return a queue if it is open."""
+        queue = self._queues.get(name)
+        if queue is None or not queue.is_open:
+            return None
+        self._queues.move_to_end(name)
+        return queue
+
     async def get(self, name: str) -> WorkQueue:
         """Return a queue that is open.
 
         Raises:
             InvalidName: no queue can have this name.
         """
-        queue = self._queues.get(name)
-        if queue is None or not queue.is_open:
+        queue = self.find(name)
+        if queue is None:
             async with self._opening:
-                queue = self._queues.get(name)
-                if queue is None or not queue.is_open:
-                    queue = await self._open(name)
-        self._queues.move_to_end(name)
+                queue = self.find(name) or await self._open(name)
         return queue
 
     async def close(self) -> None:

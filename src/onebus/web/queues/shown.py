@@ -36,12 +36,13 @@ def _text(message: Message) -> str:
     return message.raw.decode("utf-8", "replace" if message.kind is Kind.BYTES else "strict")
 
 
+# Messages that were pushed together have the same time, and so have those that are handed out together.
+@lru_cache(maxsize=64)
 def _time(time_ms: int) -> str:
     seconds, milliseconds = divmod(time_ms, 1000)
     return f"{_second(seconds)}.{milliseconds:03}Z"
 
 
-# Of the messages of one moment, most have the same.
 @lru_cache(maxsize=64)
 def _second(seconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

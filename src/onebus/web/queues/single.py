@@ -10,7 +10,7 @@ its ``err``. Paths may be written in any case and may end with a slash.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -23,7 +23,7 @@ from onebus.web.queues.reading import content, number
 from onebus.web.queues.settings import QueueSettings
 from onebus.web.queues.shelf import QueueShelf
 from onebus.web.queues.shown import Shown
-from onebus.web.request import ClientGone, Request
+from onebus.web.request import Request
 
 MAX_REMEMBERED: Final = 10_000
 MAX_REMEMBERED_BYTES: Final = 16 * 1024 * 1024
@@ -37,7 +37,7 @@ _INFO_PATH: Final = "/info"
 FORM: Final = b"application/x-www-form-urlencoded"
 
 
-_Route = Callable[[Request], Awaitable[Answer]]
+_Route = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
 class Added(msgspec.Struct):
@@ -81,30 +81,30 @@ class SingleQueue:
         path = path.lower()
         return path.startswith("/message/") or path.rstrip("/") == _INFO_PATH
 
-    async def serve(self, request: Request) -> Answer:
+    def serve(self, request: Request) -> Coroutine[Any, Any, Answer]:
         path = request.path.lower().rstrip("/")
         if path.endswith("/status/done") and path.count("/") == DONE_SLASHES:
             path = _DONE_PATH
         if path not in self._routes:
-            return _failed("not_found", f"There is nothing at {request.path}.", status=404)
+            return _at_once(_failed("not_found", f"There is nothing at {request.path}.", status=404))
         method, route = self._routes[path]
         if request.method != method and not (request.method == "HEAD" and path == _INFO_PATH):
-            return _refused(request, method)
-        try:
-            return await route(request)
-        except ClientGone:
-            raise
-        except BusError as problem:
-            return _failed(problem.code, str(problem))
+            return _at_once(_refused(request, method))
+        return route(request)
+
+    @staticmethod
+    def answer_to(problem: BusError) -> Answer:
+        """Return what to answer to a request that failed."""
+        return _failed(problem.code, str(problem))
 
     async def _add(self, request: Request) -> Answer:
         body = await request.body(max_bytes=self._max_body_bytes)
         payload = _text_of(_payload(request, body))
-        queue = await self._shelf.get(self._name)
+        queue = self._shelf.find(self._name) or await self._shelf.get(self._name)
         return json(Added(await queue.push(payload)))
 
     async def _next(self, request: Request) -> Answer:
-        queue = await self._shelf.get(self._name)
+        queue = self._shelf.find(self._name) or await self._shelf.get(self._name)
         held = await queue.next(lease_seconds=number(request, "timeout"))
         if not held:
             return _failed("queue_empty", "No message is waiting.")
@@ -114,7 +114,7 @@ class SingleQueue:
 
     async def _done(self, request: Request) -> Answer:
         id_ = _id(request.path.split("/")[2])
-        queue = await self._shelf.get(self._name)
+        queue = self._shelf.find(self._name) or await self._shelf.get(self._name)
         shown = self._handed.get(id_)
         if shown is None and (message := await queue.read(id_)) is not None:
             shown = Shown.pending(message)
@@ -182,6 +182,10 @@ def _id(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > MAX_ID_DIGITS:
         raise InvalidArgument(f"{text[:40]!r} is not the id of a message.")
     return int(text)
+
+
+async def _at_once(answer: Answer) -> Answer:
+    return answer
 
 
 def _refused(request: Request, method: str) -> Answer:

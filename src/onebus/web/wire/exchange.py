@@ -187,11 +187,13 @@ class Exchange:
         else:
             # The end of the connection is the end of the answer.
             self.keeps_alive = False
+        self._head = b"%b%b\r\n" % (lines, self._last_line(closes))
+
+    def _last_line(self, closes: bool) -> bytes:
+        """Return the header that a head needs in addition if it is the last one of its connection."""
         if closes:
             self.keeps_alive = False
-        elif not self.keeps_alive:
-            lines += b"connection: close\r\n"
-        self._head = lines + b"\r\n"
+        return b"" if closes or self.keeps_alive else b"connection: close\r\n"
 
     def _write(self, body: bytes, *, is_last: bool) -> None:
         if self._is_chunked:
@@ -209,9 +211,12 @@ class Exchange:
         self.has_begun = True
         self._line.transport.write(body)
         if is_last:
-            self.is_answered = True
-            self._wake()
-            self._line.finished(self)
+            self._end()
+
+    def _end(self) -> None:
+        self.is_answered = True
+        self._wake()
+        self._line.finished(self)
 
     # The lane
 
@@ -230,9 +235,16 @@ class Exchange:
         self._line.transport.write(chunk)
 
     def answer(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        if self._line.is_open:
-            self._begin(status, headers)
-            self._write(body, is_last=True)
+        line = self._line
+        if line.is_open:
+            # The length is no part of what is remembered: answers have the same head but for that.
+            lines, _, closes = head_of(status, *line.default_headers, *headers)
+            length = b"" if status in BODYLESS else b"content-length: %d\r\n" % len(body)
+            if self.scope["method"] == "HEAD":
+                body = b""
+            self.has_begun = True
+            line.transport.write(b"%b%b%b\r\n%b" % (lines, length, self._last_line(closes), body))
+            self._end()
 
     def when_gone(self, gone: Callable[[], None]) -> None:
         self._gone = gone

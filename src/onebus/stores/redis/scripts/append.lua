@@ -8,7 +8,8 @@ ARGV  now, batch, count, capacity of the log (empty: none),
       log:     epoch if it is new, channel of its growth, max_count, max_bytes, max_age_ms,
       mirror:  the same, and the names of the log and of the mirror
 Returns the first id in the log; if the batch would exceed its capacity, minus the number of messages that fit; if the
-log has had the append, the number and the first id of the newest one of that source.
+log has had the append, the number and the first id of the newest one of that source; nil if there is no log, and none
+is to be created.
 ]]
 local LOG, MIRROR, NAMES = 7, 12, 17
 local MAX_NEWS_BYTES = 4000
@@ -55,31 +56,15 @@ local function hand_over(log, first, message)
     hand_to(waiter, log, first, last, now + waiter.lease_ms)
 end
 
--- What trims is not even loaded where the client knows that there is nothing to trim.
-local function has_limits(index)
-    return ARGV[index] ~= '' or ARGV[index + 1] ~= '' or ARGV[index + 2] ~= ''
-end
-
-local function log_at(key, settings)
-    return find_log(now, key) or create_log(now, ARGV[settings], key)
-end
-
 -- What follows the capacity are the fields that name the twin.
 local function append(log, settings, capacity, ...)
-    local first = log.last + 1
-    log.last = log.last + count
-    log.bytes = log.bytes + #blob
+    local first = count_in(log, blob, count)
     local room = capacity and room_if_full(log, settings, capacity)
     if room then
         return -room
     end
-    if first == 1 then
-        log.fresh.batches = log.keys.batches
-    end
-    redis.call('XADD', log.keys.batches, log.last, 'n', count, 'e', log.bytes, 't', now, 'b', blob, ...)
-    if has_limits(settings + 2) then
-        trim(log, settings + 2)
-    end
+    add(log, count, blob, ...)
+    trim_if_limited(log, settings)
     renew(log)
     local message = news(log, ...)
     hand_over(log, first, message)
@@ -92,7 +77,7 @@ local function append_all(log, capacity)
     if #KEYS == 5 then
         return append(log, LOG, capacity)
     end
-    local mirror = log_at(6, MIRROR)
+    local mirror = log_at(now, 6, MIRROR)
     local first = append(log, LOG, capacity, 'o', ARGV[NAMES + 1], 'i', mirror.last + 1)
     if first > 0 then
         append(mirror, MIRROR, nil, 'o', ARGV[NAMES], 'i', first)
@@ -100,16 +85,19 @@ local function append_all(log, capacity)
     return first
 end
 
-local log, capacity, mark = log_at(1, LOG), tonumber(ARGV[4]), ARGV[5]
+local log, capacity, mark = log_at(now, 1, LOG), tonumber(ARGV[4]), ARGV[5]
+if not log then
+    return nil
+end
 if mark == '' then
     return append_all(log, capacity)
 end
-local number, first_id = string.match(redis.call('HGET', log.keys.log, mark) or '', '^(%d+) (%d+)$')
-if number and tonumber(ARGV[6]) <= tonumber(number) then
-    return { tonumber(number), tonumber(first_id) }
+local newest = newest_since(log, mark, ARGV[6])
+if newest then
+    return newest
 end
 local first = append_all(log, capacity)
 if first > 0 then
-    redis.call('HSET', log.keys.log, mark, string.format('%s %.0f', ARGV[6], first))
+    put_mark(log, mark, ARGV[6], first)
 end
 return first

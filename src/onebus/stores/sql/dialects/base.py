@@ -78,6 +78,10 @@ class SqlDialect(ABC):
         """Run a function that goes to the database once, with what is a transaction by itself."""
         function()
 
+    def id_beside(self, log_id: int) -> int | None:
+        """Return an id for a staging log from which batches are moved to another log; None if any is as good."""
+        return None
+
     @abstractmethod
     def create_bell(self, client: str) -> Bell: ...
 
@@ -91,6 +95,13 @@ class SqlDialect(ABC):
     def begin(self, connection: SqlConnection, deadline_seconds: float, *, durable: bool = True) -> None:
         """Begin a transaction that writes; one that is not durable may be forgotten in a power cut."""
         connection.command("BEGIN")
+
+    def begin_at_once(self, connection: SqlConnection) -> bool:
+        """Begin a transaction that writes and waits for nothing, neither a lock nor the disk nor a server.
+
+        It need not be durable. Returns whether it has begun: where waiting cannot be excluded, it never does.
+        """
+        return False
 
     def commit(self, connection: SqlConnection) -> None:
         connection.command("COMMIT")

@@ -1,5 +1,6 @@
 """SQLite: one file, one writer at a time, everything on disk when a commit returns."""
 
+import random
 import sqlite3
 import time
 from collections.abc import Callable
@@ -37,6 +38,10 @@ from onebus.stores.sql.tables import batches, logs
 from onebus.stores.sql.transaction import Transaction
 
 BUSY_PAUSE_SECONDS: Final = 0.0002
+CHECKPOINT_PAGES: Final = 500
+"""How many pages the write-ahead log has when a commit begins to move them into the file."""
+MOST_WITHOUT_CHECKPOINT: Final = 10
+"""How many commits of a thread make none after one in the event loop: to change the setting each time costs more."""
 _PRAGMAS = (
     # For a new file only. Batches span many pages, and a message alone costs the same with either size.
     "page_size=16384",
@@ -47,8 +52,10 @@ _PRAGMAS = (
     "temp_store=MEMORY",
     # Small enough to be warm soon: memory that is touched for the first time costs more than a page read again.
     "cache_size=-4000",
-    "wal_autocheckpoint=500",
+    f"wal_autocheckpoint={CHECKPOINT_PAGES}",
 )
+_INTEGER_BYTES = (1, 2, 3, 4, 6, 8)
+"""The sizes in which SQLite keeps integers."""
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
@@ -89,6 +96,13 @@ class SqliteDialect(SqlDialect):
     def create_bell(self, client: str) -> Bell:
         return UnixBell(self._path.with_name(self._path.name + "-bells"), client)
 
+    def id_beside(self, log_id: int) -> int | None:
+        # An update leaves alone what has not changed of a blob, but only in a row that keeps its size; and of numbers a
+        # row holds as many bytes as they need. Nobody else has negative ids.
+        size = next(size for size in _INTEGER_BYTES if log_id < 1 << 8 * size - 1)
+        smaller = max((smaller for smaller in _INTEGER_BYTES if smaller < size), default=0)
+        return -random.randint(1 + (1 << 8 * smaller - 1 if smaller else 0), 1 << 8 * size - 1)
+
     def append_at_once(self, now: ColumnElement[int]) -> AppendAtOnce:
         # The fewer calls, the better: after each of them the thread has to win back the interpreter.
         statement = _insert_batch(now)
@@ -106,17 +120,41 @@ class SqliteDialect(SqlDialect):
 
     def run_at_once(self, connection: SqlConnection, function: Callable[[], None], deadline_seconds: float) -> None:
         self._set_durable(connection, True)
+        self._allow_checkpoints(connection)
         _when_free(function, deadline_seconds)
 
     def begin(self, connection: SqlConnection, deadline_seconds: float, *, durable: bool = True) -> None:
         self._set_durable(connection, durable)
+        self._allow_checkpoints(connection)
         _when_free(lambda: connection.command("BEGIN IMMEDIATE"), deadline_seconds)
+
+    def begin_at_once(self, connection: SqlConnection) -> bool:
+        self._set_durable(connection, False)
+        if not connection.commits_without_checkpoint:
+            # A checkpoint waits for the disk, whatever the commit that it comes with does.
+            connection.setting("PRAGMA wal_autocheckpoint=0")
+            connection.commits_without_checkpoint = 1
+        try:
+            connection.command("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        return True
 
     def _set_durable(self, connection: SqlConnection, durable: bool) -> None:
         # In WAL mode NORMAL leaves out nothing but the wait for the disk; the next durable commit makes up for it.
         if connection.is_durable != durable:
             connection.command("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
             connection.is_durable = durable
+
+    def _allow_checkpoints(self, connection: SqlConnection) -> None:
+        """Let commits in a thread make checkpoints, again when some were made without."""
+        if connection.commits_without_checkpoint:
+            connection.commits_without_checkpoint += 1
+            if connection.commits_without_checkpoint > MOST_WITHOUT_CHECKPOINT:
+                connection.setting(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+                connection.commits_without_checkpoint = 0
 
     def rollback(self, connection: SqlConnection) -> None:
         # Some errors, such as a full disk, have already rolled back by themselves.
