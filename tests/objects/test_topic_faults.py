@@ -12,7 +12,7 @@ from onebus.errors import AccessDenied, BusError, PartitionLost, StoreFull, Stor
 from onebus.log.retention import Retention
 from onebus.objects.topics.consumer import TopicConsumer
 from onebus.objects.topics.cursors import Cursors
-from onebus.objects.topics.membership import members_of
+from onebus.objects.topics.membership import Membership, members_of
 from onebus.objects.topics.names import GroupName, log_of
 from tests.objects.hearing import Heard, comes_true, errors_of
 
@@ -305,3 +305,35 @@ async def test_who_loses_a_partition_is_told_what_is_left(local_bus: Bus) -> Non
 
         await comes_true(lambda: ("rebalance", "t", [0]) in heard.events)
     assert await members_of(local_bus.link.store, GroupName("t", "g")) == []
+
+
+async def test_who_joins_while_others_look_around_keeps_what_it_took(
+    local_bus: Bus, other_local_bus: Bus, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = local_bus.topic(name, partitions=2)
+    await topic.create()
+    has_looked, may_go_on = asyncio.Event(), asyncio.Event()
+    living = Membership.living
+
+    async def slow_the_first_time(membership: Membership) -> list[str]:
+        found = await living(membership)
+        if not has_looked.is_set():
+            has_looked.set()
+            await may_go_on.wait()
+        return found
+
+    monkeypatch.setattr(Membership, "living", slow_the_first_time)
+    async with topic.consume("g") as slow:
+        await has_looked.wait()
+        async with other_local_bus.topic(name).consume("g") as fast:
+            await comes_true(lambda: len(fast.assignment[name]) == 1)
+            for partition in range(2):
+                await topic.publish("once", partition=partition)
+            batch = await fast.next()
+
+            may_go_on.set()
+            await comes_true(lambda: len(slow.assignment[name]) == 1)
+
+            assert batch is not None
+            await batch.commit()
+            assert fast.assignment[name] == [batch.partition]

@@ -158,8 +158,10 @@ class Share:
             return
         self.total = description.partitions
         numbers = range(self.total)
-        living = await self._membership.living()
+        # First the owners, then who is alive: whoever has joined and taken a partition in between would else be taken
+        # for dead. Whoever has left in between has changed what is written here, and it can't be taken.
         cursors = dict(zip(numbers, await asyncio.gather(*map(self._cursors.get, numbers)), strict=True))
+        living = await self._membership.living()
         for number, reading in list(self._owned.items()):
             if number in cursors:
                 reading.look(cursors[number])
