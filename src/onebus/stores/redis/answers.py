@@ -42,13 +42,20 @@ def lost_of(numbers: Sequence[int]) -> Lost:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def batch_of(entry: Entry) -> StoredBatch:
+def batch_of(entry: Entry, apart: bytes | None = None) -> StoredBatch:
+    """Return the batch of an entry; `apart` is the batch itself where it lies elsewhere."""
     id_, fields = entry
     last_id = int(id_.partition(b"-")[0])
-    count, appended_ms, blob = int(fields[1]), int(fields[5]), fields[7]
+    count, appended_ms, blob = int(fields[1]), int(fields[5]), fields[7] if apart is None else apart
     if len(fields) == 8:
         return StoredBatch(last_id, count, blob, appended_ms)
     return StoredBatch(last_id, count, blob, appended_ms, Twin(fields[9].decode(), int(fields[11])))
+
+
+def apart_of(entry: Entry) -> bytes | None:
+    """Return the key at which the batch of an entry lies; None where it is in the entry itself."""
+    fields = entry[1]
+    return None if fields[6] == b"b" else fields[7].partition(b" ")[2]
 
 
 def claim_of(answer: Sequence[Any]) -> Claim:

@@ -27,6 +27,12 @@ T = TypeVar("T")
 DRIVER_ERRORS: Final = (RedisError, RedisClusterException, OSError)
 
 
+def evaluation(script: Script, keys: Sequence[bytes], *arguments: Argument) -> Sequence[Argument]:
+    """Return the command that runs a script, for `Connections.run_together`."""
+    # By its text: if Redis did not know it, the commands beside it would be carried out all the same.
+    return "EVAL", script.text, len(keys), *keys, *arguments
+
+
 class Connections(ABC):
     """Runs scripts and commands, so many at a time, and says in onebus's words what fails.
 
@@ -55,22 +61,21 @@ class Connections(ABC):
         except DRIVER_ERRORS as error:
             raise translate(error, self.url) from error
 
-    async def run_with(
-        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], command: Sequence[Argument]
-    ) -> tuple[Any, Any] | None:
-        """Run a script and then a command, with nobody in between; return None where that cannot be done.
+    async def run_together(self, *commands: Sequence[Argument]) -> list[Any] | None:
+        """Carry out commands with nobody in between, and return their answers; None where that cannot be done.
 
-        What the command returns never was in the hands of Lua, which looks at each byte of what it gets.
+        What plain commands send and return never is in the hands of Lua, which looks at each byte of what it gets.
         """
-        # By its text: if Redis did not know it, the command would be carried out all the same.
-        evaluate = ("EVAL", script.text, len(keys), *keys, *arguments)
-        both = await self._attempt(self._transaction([evaluate, command]))
-        if both is None:
-            return None
-        for answer in both:
+        answers = await self._attempt(self._transaction(commands))
+        for answer in answers or ():
             if isinstance(answer, Exception):
                 raise translate(answer, self.url) from answer
-        return both[0], both[1]
+        return answers
+
+    async def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return what lies at some keys of one place."""
+        found: list[bytes | None] = await self._attempt(self._send("MGET", *keys))
+        return found
 
     async def expiries(self, keys: Sequence[bytes]) -> list[int | None]:
         """Return when each of some logs or records expires, None for one that does not exist."""

@@ -11,7 +11,7 @@ from onebus.log.names import place_of
 
 PREFIX: Final = "onebus:"
 
-_LOG_KINDS: Final = ("log", "batches", "holds", "due", "free")
+_LOG_KINDS: Final = ("log", "batches", "holds", "due", "free", "apart")
 _FIELD: Final = b"f:"
 _MARK: Final = b"m:"
 
@@ -25,6 +25,11 @@ def log_keys(log: str) -> tuple[bytes, ...]:
     """Return the keys of a log, in the order in which the scripts expect them."""
     stem = _stem(log)
     return tuple(f"{stem}:{kind}".encode() for kind in _LOG_KINDS)
+
+
+def apart_key(log: str, token: str) -> bytes:
+    """Return the key of a batch that lies apart from the log in which it is staged."""
+    return f"{_stem(log)}:apart:{token}".encode()
 
 
 def record_key(name: str) -> bytes:

@@ -35,7 +35,7 @@ UNMARK = _load("unmark")
 READ = _load("read")
 # Sent with their texts each time.
 HEAD = _load("head", ("log", "holds"))
-ADVANCE = _load("advance", ("log", "holds"))
+ADOPT = _load("adopt", ("log", "holds", "appending"))
 CLAIM = _load("claim")
 CHANGE = _load("change")
 TRIM = _load("trim")

@@ -30,12 +30,24 @@ from onebus.stores.base import (
 )
 from onebus.stores.redis import scripts
 from onebus.stores.redis.address import Address, Mode, parse_address
-from onebus.stores.redis.answers import NOTHING, batch_of, claim_of, limits_of, lost_of, spans_of, stat_of, sweep_of
+from onebus.stores.redis.answers import (
+    NOTHING,
+    Entry,
+    apart_of,
+    batch_of,
+    claim_of,
+    limits_of,
+    lost_of,
+    spans_of,
+    stat_of,
+    sweep_of,
+)
 from onebus.stores.redis.cluster import ClusterConnections
-from onebus.stores.redis.connection import Argument, Connections
+from onebus.stores.redis.connection import Argument, Connections, evaluation
 from onebus.stores.redis.inspection import inspect_redis
 from onebus.stores.redis.names import (
     Channels,
+    apart_key,
     log_keys,
     log_of_key,
     log_pattern,
@@ -47,7 +59,6 @@ from onebus.stores.redis.names import (
 from onebus.stores.redis.scripts import Script
 from onebus.stores.redis.server import SentinelConnections, ServerConnections
 from onebus.stores.redis.signals import Signals
-from onebus.stores.redis.staging import StagedLogs
 from onebus.stores.switchboard import Watch
 
 MAX_CONNECT_SECONDS: Final = 5.0
@@ -57,6 +68,8 @@ LARGE_BYTES: Final = 16 * 1024
 LARGE_AT_ONCE: Final = 16
 """So many of them are read at once: nobody knows how large they are before they have come."""
 MAX_SIZES: Final = 10_000
+ORPHANED_MS: Final = 60_000
+"""How long a batch lies apart that no log knows, because its sender was cut off or refused."""
 
 
 class RedisStore(Store):
@@ -73,7 +86,6 @@ class RedisStore(Store):
         """How large the batches of a log were when they were read last."""
         self._channels = Channels(self._address.database)
         self._connections = _connections_to(self._address, self.options.deadline_seconds)
-        self._staged = StagedLogs(self._connections)
         self._signals = Signals(self.url, self._connections.dial, self._channels, self.switchboard, self.health)
 
     # Life
@@ -98,9 +110,23 @@ class RedisStore(Store):
     # Logs
 
     async def _append(self, log: str, request: AppendRequest) -> int:
-        if request.is_plain and is_staging(log):
-            return await self._staged.append(log, request, self._now, lambda: self._append_by_script(log, request))
-        return await self._append_by_script(log, request)
+        first_id = None
+        if request.is_plain and is_staging(log) and len(request.batch) >= LARGE_BYTES:
+            first_id = await self._append_apart(log, request)
+        return await self._append_by_script(log, request) if first_id is None else first_id
+
+    async def _append_apart(self, log: str, request: AppendRequest) -> int | None:
+        """Append a batch to a staging log so that Lua only learns where it lies; return None where that cannot be."""
+        key = apart_key(log, self._new_epoch())
+        answers = await self._connections.run_together(
+            ("SET", key, request.batch, "PX", ORPHANED_MS),
+            evaluation(scripts.ADOPT, (*log_keys(log), key), self._now, request.count, len(request.batch)),
+        )
+        if answers is None:
+            return None
+        if answers[1] is None:
+            raise staging_gone(log)
+        return int(answers[1])
 
     async def _append_by_script(self, log: str, request: AppendRequest) -> int:
         keys = log_keys(log)
@@ -119,10 +145,6 @@ class RedisStore(Store):
         if answer <= 0:
             raise LogFull(log, room=-answer)
         return int(answer)
-
-    async def _stage(self, staging: str, log: str, ttl_ms: int | None) -> None:
-        await super()._stage(staging, log, ttl_ms)
-        self._staged.add(staging)
 
     async def _transfer(self, staging: str, log: str, request: TransferRequest) -> int:
         mirror, mark = request.mirror, request.mark
@@ -174,12 +196,24 @@ class RedisStore(Store):
         keys = log_keys(log)
         count = min(max(max_bytes // size, 1), limit, LARGE_AT_ONCE)
         command = ("XRANGE", keys[1], after + 1, "+", "COUNT", count)
-        both = await self._connections.run_with(scripts.HEAD, keys, [self._now], command)
+        both = await self._connections.run_together(evaluation(scripts.HEAD, keys, self._now), command)
         if both is None or both[0] is None:
             return None
-        first_id, last_id, epoch = both[0]
-        batches = [batch_of(entry) for entry in both[1]]
+        (first_id, last_id, epoch), entries = both
+        apart = await self._apart(entries)
+        if apart is None:
+            return None
+        batches = [batch_of(entry, blob) for entry, blob in zip(entries, apart, strict=True)]
         return Slice(fitting(batches, max(after, first_id - 1), limit, max_bytes), first_id, last_id, epoch.decode())
+
+    async def _apart(self, entries: Sequence[Entry]) -> Sequence[bytes | None] | None:
+        """Return those batches of entries that lie apart from them; None if one was deleted meanwhile."""
+        keys = [apart_of(entry) for entry in entries]
+        wanted = [key for key in keys if key is not None]
+        if not wanted:
+            return keys
+        found = dict(zip(wanted, await self._connections.values(wanted), strict=True))
+        return None if None in found.values() else [None if key is None else found[key] for key in keys]
 
     async def _claim(self, log: str, request: ClaimRequest) -> Claim:
         channel = NOTHING

@@ -58,12 +58,12 @@ end
 
 -- What follows the capacity are the fields that name the twin.
 local function append(log, settings, capacity, ...)
-    local first = count_in(log, blob, count)
+    local first = count_in(log, #blob, count)
     local room = capacity and room_if_full(log, settings, capacity)
     if room then
         return -room
     end
-    add(log, count, blob, ...)
+    add(log, count, 'b', blob, ...)
     trim_if_limited(log, settings)
     renew(log)
     local message = news(log, ...)
@@ -74,10 +74,10 @@ local function append(log, settings, capacity, ...)
 end
 
 local function append_all(log, capacity)
-    if #KEYS == 5 then
+    if #KEYS == 6 then
         return append(log, LOG, capacity)
     end
-    local mirror = log_at(now, 6, MIRROR)
+    local mirror = log_at(now, 7, MIRROR)
     local first = append(log, LOG, capacity, 'o', ARGV[NAMES + 1], 'i', mirror.last + 1)
     if first > 0 then
         append(mirror, MIRROR, nil, 'o', ARGV[NAMES], 'i', first)

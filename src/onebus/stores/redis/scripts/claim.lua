@@ -57,7 +57,7 @@ local function cover(reader, first, last)
         end
         if not batch.collected then
             batch.collected = true
-            entries[#entries + 1] = batch.entry
+            entries[#entries + 1] = entry_of(batch)
             room_bytes = room_bytes - batch.size
         end
         covered = math.min(batch.last, last)

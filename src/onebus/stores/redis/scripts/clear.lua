@@ -8,6 +8,7 @@ if log then
     redis.call('UNLINK', log.keys.holds, log.keys.due, log.keys.free)
     -- An empty stream keeps its expiry.
     redis.call('XTRIM', log.keys.batches, 'MAXLEN', 0)
+    unlink_apart(log.keys, '-inf', '+inf')
     save(log)
 end
 return nil

@@ -21,7 +21,7 @@ while after < log.last do
     if #entries > 0 and (count > room or batch.size > room_bytes) then
         break
     end
-    entries[#entries + 1] = batch.entry
+    entries[#entries + 1] = entry_of(batch)
     room, room_bytes = room - count, room_bytes - batch.size
     after = batch.last
 end

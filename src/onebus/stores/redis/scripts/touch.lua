@@ -16,7 +16,7 @@ end
 
 local log = found or create_log(now, epoch)
 if ttl == 0 and log.ttl > 0 then
-    for _, key in pairs(log.keys) do
+    for _, key in ipairs(all_keys(log)) do
         redis.call('PERSIST', key)
     end
 end

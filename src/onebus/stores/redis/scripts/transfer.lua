@@ -20,30 +20,39 @@ if newest then
     return newest
 end
 
-local staging = find_log(now, 6)
-local entries, gone = {}, 0
+local staging = find_log(now, 7)
+local batches, gone = {}, 0
 for index = IDS, #ARGV do
     local found = staging and redis.call('XRANGE', staging.keys.batches, ARGV[index], ARGV[index])[1]
-    entries[#entries + 1] = found
-    gone = gone + (found and 0 or 1)
+    local batch = found and parse_batch(found)
+    local is_there = batch and (not batch.apart or redis.call('EXISTS', batch.apart) == 1)
+    batches[#batches + 1] = is_there and batch or nil
+    gone = gone + (is_there and 0 or 1)
 end
 if gone > 0 then
     return -gone
 end
 
-local mirror = #KEYS > 10 and log_at(now, 11, MIRROR)
+local mirror = #KEYS > 12 and log_at(now, 13, MIRROR)
 local first = log.last + 1
-for _, entry in ipairs(entries) do
-    local count, blob = tonumber(entry[2][2]), entry[2][8]
-    local first_id = count_in(log, blob, count)
-    if mirror then
-        local first_mirrored = count_in(mirror, blob, count)
-        add(log, count, blob, 'o', ARGV[NAMES + 1], 'i', first_mirrored)
-        add(mirror, count, blob, 'o', ARGV[NAMES], 'i', first_id)
+for _, batch in ipairs(batches) do
+    local count = batch.last - batch.first + 1
+    local first_id = count_in(log, batch.size, count)
+    if batch.apart and not mirror then
+        add_apart(log, count, batch.size, batch.apart)
+        redis.call('ZREM', staging.keys.apart, batch.apart)
     else
-        add(log, count, blob)
+        local blob = entry_of(batch)[2][8]
+        if mirror then
+            local first_mirrored = count_in(mirror, batch.size, count)
+            add(log, count, 'b', blob, 'o', ARGV[NAMES + 1], 'i', first_mirrored)
+            add(mirror, count, 'b', blob, 'o', ARGV[NAMES], 'i', first_id)
+        else
+            add(log, count, 'b', blob)
+        end
     end
-    redis.call('XDEL', staging.keys.batches, entry[1])
+    redis.call('XDEL', staging.keys.batches, batch.entry[1])
+    unlink_apart(staging.keys, batch.last, batch.last)
 end
 if mark ~= '' then
     put_mark(log, mark, ARGV[3], first)

@@ -14,18 +14,29 @@ local function trim_if_limited(log, settings)
 end
 
 -- Counts a batch to a log, and returns the id of its first message.
-local function count_in(log, blob, count)
+local function count_in(log, size, count)
     log.last = log.last + count
-    log.bytes = log.bytes + #blob
+    log.bytes = log.bytes + size
     return log.last - count + 1
 end
 
--- Adds a batch that was counted. What follows the blob are the fields that name its twin.
-local function add(log, count, blob, ...)
+-- Adds a batch that was counted. What follows the count are the field that holds it, and those that name its twin.
+local function add(log, count, ...)
     if log.last == count then
         log.fresh.batches = log.keys.batches
     end
-    redis.call('XADD', log.keys.batches, log.last, 'n', count, 'e', log.bytes, 't', log.now, 'b', blob, ...)
+    redis.call('XADD', log.keys.batches, log.last, 'n', count, 'e', log.bytes, 't', log.now, ...)
+end
+
+-- Adds a batch that was counted and lies apart, at a key that no other log knows.
+local function add_apart(log, count, size, key)
+    add(log, count, 'x', string.format('%.0f %s', size, key))
+    redis.call('ZADD', log.keys.apart, log.last, key)
+    if log.ttl > 0 then
+        log.fresh.apart, log.fresh[key] = log.keys.apart, key
+    else
+        redis.call('PERSIST', key)
+    end
 end
 
 -- Returns the number and the first id of the newest append of a source, if that is `number` or a later one.

@@ -3,14 +3,28 @@
 local function parse_batch(entry)
     local fields = entry[2]
     local last = tonumber(string.match(entry[1], '^%d+'))
+    local size, apart
+    if fields[7] == 'x' then
+        size, apart = string.match(fields[8], '^(%d+) (.*)$')
+    end
     return {
         entry = entry,
         first = last - fields[2] + 1,
         last = last,
         ends = tonumber(fields[4]),
         time = tonumber(fields[6]),
-        size = #fields[8],
+        size = tonumber(size) or #fields[8],
+        apart = apart,
     }
+end
+
+-- Returns a batch as an entry that holds its blob. Where that lies apart and is gone, it is empty: nobody can read it.
+local function entry_of(batch)
+    if batch.apart then
+        local fields = batch.entry[2]
+        fields[7], fields[8] = 'b', redis.call('GET', batch.apart) or ''
+    end
+    return batch.entry
 end
 
 -- Reading an entry copies its batch, so pages begin small and do not exceed what there is room for.

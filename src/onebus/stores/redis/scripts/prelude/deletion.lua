@@ -1,5 +1,11 @@
 -- What is deleted when: batches that are done, and whatever exceeds the limits of a log.
 
+-- Deletes the batches that end before `id`.
+local function delete_before(log, id)
+    redis.call('XTRIM', log.keys.batches, 'MINID', id)
+    unlink_apart(log.keys, '-inf', string.format('(%.0f', id))
+end
+
 -- Deletes the batches that begin at `first` or later and end between `id` and `last`.
 local function delete_within(log, first, id, last)
     repeat
@@ -8,6 +14,7 @@ local function delete_within(log, first, id, last)
             local batch = parse_batch(entry)
             if batch.first >= first then
                 redis.call('XDEL', log.keys.batches, entry[1])
+                unlink_apart(log.keys, batch.last, batch.last)
             end
             id = batch.last + 1
         end
@@ -35,7 +42,7 @@ local function discard(log, done)
             if before then
                 delete_within(log, before.last + 1, piece.first, done_to)
             else
-                redis.call('XTRIM', log.keys.batches, 'MINID', done_to + 1)
+                delete_before(log, done_to + 1)
             end
         end
     end
@@ -57,7 +64,7 @@ local function forget_before(log, first)
     end
     -- What follows may have been done before, and have been kept only for what has now been cut off.
     local open = hold_from(log, first)
-    redis.call('XTRIM', log.keys.batches, 'MINID', open and open.first or log.head)
+    delete_before(log, open and open.first or log.head)
 end
 
 -- Returns the first id that remains when batches that are too old or too much go, oldest first; and floor and since.

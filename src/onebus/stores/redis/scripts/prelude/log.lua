@@ -25,11 +25,13 @@ written as %25, %7B and %7D. All keys of a place have the same hash tag, so they
         n                messages
         e                `bytes` at its end
         t                when it was appended, ms
-        b                the batch
+        b, or x          the batch; or its bytes and the key where it lies apart from Lua, which looks at each byte it gets
         o, i             where else it is, if it was appended to two logs: the other one, and its first id there
     onebus:{P}R:holds    zset    every hold by its first id; a member is "first last fence attempts redeliver owner"
     onebus:{P}R:due      zset    the holds that are leased or delayed, by the time at which that ends, ms
     onebus:{P}R:free     zset    the holds that may be claimed now, by first id
+    onebus:{P}R:apart    zset    the keys of the batches that lie apart, by the last ids of those
+    onebus:{P}S:apart:T  string  a batch that lies apart, since it was staged in the log S; only one log knows it
     onebus:{P}R:record   hash    version, ttl, expires, and the fields as "f:<name>"
 
 `expires` decides whether a log or record is still there. Redis also expires the keys by itself, a little later,
@@ -65,11 +67,32 @@ local function keys_from(index)
         holds = KEYS[index + 2],
         due = KEYS[index + 3],
         free = KEYS[index + 4],
+        apart = KEYS[index + 5],
     }
 end
 
+-- Forgets the batches that lie apart and end between two ids.
+local function unlink_apart(keys, first, last)
+    local apart = redis.call('ZRANGE', keys.apart, first, last, 'BYSCORE')
+    if #apart > 0 then
+        for _, key in ipairs(apart) do
+            redis.call('UNLINK', key)
+        end
+        redis.call('ZREMRANGEBYSCORE', keys.apart, first, last)
+    end
+end
+
 local function unlink(keys)
+    unlink_apart(keys, '-inf', '+inf')
     redis.call('UNLINK', keys.log, keys.batches, keys.holds, keys.due, keys.free)
+end
+
+local function all_keys(log)
+    local keys = redis.call('ZRANGE', log.keys.apart, 0, -1)
+    for _, key in pairs(log.keys) do
+        keys[#keys + 1] = key
+    end
+    return keys
 end
 
 local function load_log(now, index)
@@ -112,7 +135,7 @@ local function keys_to_expire(log)
         return log.fresh
     end
     log.retired = retired
-    return log.keys
+    return all_keys(log)
 end
 
 local function save(log)
