@@ -49,7 +49,7 @@ class Stage:
         cargo = self._cargos.get(place)
         if cargo is None:
             staging = self._connection.run(store.stage(log, ttl_seconds=STAGED_SECONDS))
-            cargo = self._cargos[place] = _Loading(staging, {}, [], [])
+            cargo = self._cargos[place] = _Loading(staging, {}, [])
         if len(self._on_their_way) == AT_ONCE:
             self._wait()
         target_number = cargo.targets.setdefault(target, len(cargo.targets))
@@ -65,9 +65,7 @@ class Stage:
         """
         while self._on_their_way:
             self._wait()
-        for cargo in self._cargos.values():
-            cargo.check()
-        return Attempt([Cargo(cargo.log, list(cargo.targets), cargo.batches) for cargo in self._cargos.values()])
+        return Attempt([cargo.complete() for cargo in self._cargos.values()])
 
     def discard(self) -> None:
         """Forget what was staged."""
@@ -79,8 +77,7 @@ class Stage:
     def _wait(self) -> None:
         cargo, target_number, appending = self._on_their_way.popleft()
         first_id, last_id = appending.result()
-        cargo.batches.append((target_number, last_id))
-        cargo.ranges.append((first_id, last_id))
+        cargo.batches.append((target_number, first_id, last_id))
 
 
 class _Loading(NamedTuple):
@@ -88,15 +85,17 @@ class _Loading(NamedTuple):
 
     log: str
     targets: dict[Target, int]
-    batches: list[tuple[int, int]]
-    ranges: list[tuple[int, int]]
-    """The first and last ids of the batches."""
+    batches: list[tuple[int, int, int]]
+    """For each batch, in order, which of the targets it is for, and its first and last id in the staging log."""
 
-    def check(self) -> None:
-        """Check that the batches have ids that follow each other, as no others are in this log."""
-        for (_, last_id), (first_id, _) in pairwise(sorted(self.ranges)):
-            if first_id != last_id + 1:
-                raise staging_gone(self.log)
+    def complete(self) -> Cargo:
+        """Return the cargo, if the ids of its batches follow each other, as no others are in this log."""
+        ranges = sorted((first_id, last_id) for _, first_id, last_id in self.batches)
+        if any(following != last_id + 1 for (_, last_id), (following, _) in pairwise(ranges)):
+            raise staging_gone(self.log)
+        return Cargo(
+            self.log, list(self.targets), [(target_number, last_id) for target_number, _, last_id in self.batches]
+        )
 
 
 class _OnItsWay(NamedTuple):
