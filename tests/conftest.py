@@ -1,6 +1,7 @@
 """Real servers for the tests: started on demand, on free ports, in folders of their own, stopped at the end."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
@@ -12,6 +13,9 @@ from tests.services import MariaDbServer, MissingService, PostgresServer, RedisC
 
 settings.register_profile("onebus", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("onebus")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and programs that they start would do so, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Service = TypeVar("Service")
 

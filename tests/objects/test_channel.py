@@ -1,4 +1,5 @@
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -439,15 +440,19 @@ async def test_a_channel_may_begin_again_after_its_end(local_bus: Bus, other_loc
 
 
 async def test_only_what_was_not_acknowledged_comes_again(bus: Bus, other_bus: Bus, name: str) -> None:
+    acknowledged: set[int] = set()
+
     async def ack_all_but_three(message: Message) -> None:
         if message.data != 3 or message.attempts > 1:
             await message.ack()
+            acknowledged.add(message.data)
 
     client, server = await met(bus, other_bus, name, reliable=True)
     server.channel.on("message", ack_all_but_three)
     for number in range(1, 6):
         await client.channel.send(number)
     await server.receives(1, 2, 3, 4, 5)
+    await comes_true(lambda: acknowledged == {1, 2, 4, 5})
 
     for last in (6, 7):
         await server.channel.disconnect()
@@ -455,6 +460,7 @@ async def test_only_what_was_not_acknowledged_comes_again(bus: Bus, other_bus: B
         await client.channel.send(last)
 
         await server.receives(1, 2, 3, 4, 5, 3, *range(6, last + 1))
+        await comes_true(partial(acknowledged.issuperset, range(1, last + 1)))
 
 
 async def test_an_acknowledgement_is_for_all_messages_before_it_too(
